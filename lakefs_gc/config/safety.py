@@ -151,9 +151,10 @@ class SafetyParameters(Section):
     max_twin_lookups: int = Field(
         default=10_000,
         ge=0,
-        description="Number of branch paths that may be looked up to find hidden twins: objects that a branch shows "
-        "although the server's uncommitted list omits them. Objects beyond this limit are kept unverified. A larger "
-        "value frees more and makes more requests to the lakeFS server. A smaller value is not less safe.",
+        description="Number of lookups of branch paths that may be made to find hidden twins: objects that a branch "
+        "shows although the server's uncommitted list omits them. Paths that are near each other are read in pages of "
+        "the branch's list: 50 objects of a page count as one lookup. Objects beyond this limit are kept unverified. A "
+        "larger value frees more and makes more requests to the lakeFS server. A smaller value is not less safe.",
     )
     max_uncommitted_pages: int = Field(
         default=100_000,

@@ -34,6 +34,7 @@ from lakefs_gc.lakefs.models import (
     to_change,
     to_commit,
     to_repository,
+    to_shown,
 )
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, Page, all_pages, parse_page
 from lakefs_gc.lakefs.remembered_list import RememberedList, list_of_branches, list_of_repositories
@@ -265,23 +266,28 @@ class LakeFSClient:
             raise IncompleteAnswerError(f"{what}: the answer is about {stats.path}", remedy=INCOMPLETE_REMEDY)
         return _address_of(stats, what)
 
-    def shown_objects(self, repository: str, branch: str, amount: int, *, prefix: str = "") -> dict[str, str]:
-        """Return path and URL of the first ``amount`` (up to 1000) objects of ``branch`` whose paths have ``prefix``.
+    def shown_objects(
+        self, repository: str, branch: str, amount: int, *, prefix: str = "", after: str = ""
+    ) -> dict[str, str]:
+        """Return path and URL of the first ``amount`` (up to 1000) objects of ``branch``, in the order of their paths.
 
-        Raises ``RepositoryNotFoundError`` only for a branch that the server no longer lists.
+        Only paths with ``prefix``, and after the path ``after``. Raises ``RepositoryNotFoundError`` only for a branch
+        that the server no longer lists.
         """
         what = f"list {branch} of {repository}"
         with self._proving_absence(repository, branch):
-            page = self._call(
+            answer = self._call(
                 what,
-                self._objects.list_objects,
+                self._objects.list_objects_with_http_info,
                 repository,
                 branch,
                 amount=amount,
                 prefix=prefix,
+                after=after,
                 user_metadata=False,
+                _preload_content=False,
             )
-        return {str(entry.path): _address_of(entry, what) for entry in page.results}
+        return dict(to_shown(what, item) for item in parse_page(what, answer.raw_data).results)
 
     def retention_rules(self, repository: str) -> GCRules | None:
         """Return the garbage collection rules. None if none are set: then every commit is active."""

@@ -82,6 +82,19 @@ def to_change(what: str, item: dict[str, Any]) -> Change | None:
     return Change(path, size_bytes)
 
 
+def to_shown(what: str, item: dict[str, Any]) -> tuple[str, str]:
+    """Return path and URL of an object that a branch shows, from its JSON.
+
+    Raises ``IncompleteAnswerError`` for an object without a path or an address.
+    """
+    path, url = item.get("path"), item.get("physical_address")
+    if not isinstance(path, str):
+        raise IncompleteAnswerError(f"{what}: an object has no path", remedy=INCOMPLETE_REMEDY)
+    if not isinstance(url, str) or not url:
+        raise IncompleteAnswerError(f"{what}: {path} has no physical address", remedy=INCOMPLETE_REMEDY)
+    return path, url
+
+
 def to_repository(answer: Any) -> Repository:
     """Return a repository from the model of the SDK."""
     return Repository(

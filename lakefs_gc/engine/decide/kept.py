@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, later_branches
 from lakefs_gc.engine.decide.matching.unmatched import UNLISTED_WRONG_SIZES, hiding_any_size, unreferenced_objects
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.shown.lookups import TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -34,7 +34,7 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     context.server.expect_branches(run.repository, unmatched.manifest.facts.get(LATER_BRANCHES, ()))
     unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
-    shown = find_shown(unreferenced, uncommitted.manifest.facts, search, at_once=True)
+    shown = find_shown(unreferenced, uncommitted.manifest.facts, search, for_mark=True)
     protected = protected_paths(context, run, unreferenced)
     return StageOutput(
         dataframe=shown.objects.unionByName(protected),

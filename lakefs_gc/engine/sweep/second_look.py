@@ -33,7 +33,7 @@ from lakefs_gc.engine.decide.matching.unmatched import (
     refuse_unproved_emptiness,
 )
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown.hidden_twins import ANY_SIZE, TwinSearch
+from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
@@ -212,6 +212,7 @@ class SecondLook:
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
         self._graph: CommitGraph | None = None  # histories only grow, so each look reads only new commits
         self._found: list[DataFrame] = []
+        self._deleted = set[str]()  # other repositories
         self._merged = 0
         self._looks = 0
 
@@ -242,7 +243,7 @@ class SecondLook:
         committed_meanwhile = self._read_commits(staged, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
-        if self._search_again(sized, any_size, shown):
+        if self._search_again(sized, any_size, shown, must=self._lacks_repositories(foreign)):
             # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
             self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
             imported_meanwhile = self._read_foreign("_meanwhile")
@@ -259,8 +260,22 @@ class SecondLook:
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
-    def _search_again(self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown) -> bool:
-        """Look at all branches again if some were not searched, and keep what they have. Return whether it did so.
+    def _lacks_repositories(self, foreign: Dataset) -> bool:
+        """Return whether a look's first reading lacks repositories that the mark or the run knew, for the first time.
+
+        The answer that such a repository does not exist may be wrong, of a replica that is behind. What left it since,
+        and it was deleted, is only in something that may have been read before.
+        """
+        if foreign.manifest.facts["switched_off"]:
+            return False
+        lacked = set(self._run.repositories) - foreign.manifest.facts["repositories"].keys() - self._deleted
+        self._deleted |= lacked
+        return bool(lacked)
+
+    def _search_again(self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, *, must: bool) -> bool:
+        """Look at all branches again if it ``must``, or some were not searched. Keep what they have.
+
+        Return whether it did so.
 
         Such a branch was created meanwhile, or missing in the list, or did not exist when it was asked for. All are
         looked at, because what it had may have been moved to one that was searched before. A name that is in no list is
@@ -269,7 +284,8 @@ class SecondLook:
         context, run = self._context, self._run
         searched = shown.branches
         for number in range(_SEARCHES_AGAIN):
-            if shown.is_whole and context.server.known_branches(run.repository) <= searched:
+            is_whole = shown.is_whole and context.server.known_branches(run.repository) <= searched
+            if is_whole and (number or not must):
                 return number > 0
             output = uncommitted(context, run, reads_history=False)
             staged = self._keep_as(self._name(f"uncommitted_again_{number}"), output, schemas.BY_STAGE["uncommitted"])

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from lakefs_sdk import ResetCreation
+from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.shown import shown_objects
-from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.decide.shown.hidden_twins import TwinPaths, find_twins
+from lakefs_gc.engine.decide.shown.lookups import TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -139,18 +141,19 @@ def test_another_client_knows_the_branches_that_an_earlier_stage_saw(
 
 
 class DeniesABranch(OmitsABranch):
-    """Hides ``dev`` from the lists that the functions ``blind`` read, except those that the functions ``seeing`` read.
+    """Hides ``dev`` from the lists that the functions ``blind`` read. A search of branches sees it in its second list.
 
     ``denials`` times it says that the branch does not exist. Then it is in all lists of searches that are repeated.
     """
 
     blind: Collection[str] = ()
-    seeing: Collection[str] = ()
+    lists_of_search = 0
     denials = 0
 
     def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
         asking = {frame.name for frame in traceback.extract_stack()}
-        is_blind = asking.isdisjoint(self.seeing) and not asking.isdisjoint(self.blind)
+        self.lists_of_search += "find_shown" in asking
+        is_blind = not asking.isdisjoint(self.blind) and ("find_shown" not in asking or self.lists_of_search % 2 == 1)
         is_blind = is_blind and (self.denials > 0 or "_search_again" not in asking)
         return (head for head in super().branch_heads(repository) if not is_blind or head[0] != "dev")
 
@@ -172,7 +175,7 @@ def test_one_404_does_not_hide_a_branch_that_other_lists_of_the_look_have(
     mark = collector.mark_objects(twin_on_dev)
     collector.context.workspace.remove(mark.run["run_key"])
     server = DeniesABranch(repository.lake.credentials)
-    server.blind, server.seeing = ("uncommitted", "find_shown"), ("find_omitted",)
+    server.blind = ("uncommitted", "find_shown")
     server.denials = 1
     server.deny(monkeypatch)
     collector.server = server
@@ -184,7 +187,7 @@ def test_a_sweep_knows_the_branches_that_the_last_search_of_its_mark_saw(
     repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
 ) -> None:
     server = DeniesABranch(repository.lake.credentials)
-    server.blind, server.seeing = ("uncommitted", "active_ranges", "find_shown"), ("find_omitted",)
+    server.blind = ("uncommitted", "active_ranges", "find_shown")
     collector.server = server
     collector.materialize("store_listing", "foreign_references", "uncommitted", "active_ranges")
     collector.materialize("committed", "unmatched", "missing", "kept")
@@ -356,13 +359,13 @@ def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.Monk
 def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
     repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch, is_merged: bool
 ) -> None:
-    """Between its twins and its changes, so that it is in neither."""
+    """Between its twins and its changes, and then overwritten, so that it is in neither."""
     stray = repository.put_stray("data/s/stray", b"of size 11!")
     collector.collect(until="uncommitted")
     mark = collector.mark_objects(stray)
     events = create_late(repository, stray, monkeypatch)
 
-    def commit(*arguments: Any) -> DataFrame:
+    def commit(*arguments: Any) -> TwinPaths:
         twins = find_twins(*arguments)
         if events == ["created"]:
             events.append("committed")
@@ -370,12 +373,15 @@ def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
             if is_merged:
                 repository.merge("late", "main")
                 repository.delete_branch("late")
+            repository.put("other", "overwritten", branch="main" if is_merged else "late")
         return twins
 
     monkeypatch.setattr(shown_objects, "find_twins", commit)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert events == ["created", "committed"]
-    assert repository.read("other", ref="main" if is_merged else "late") == b"of size 11!"
+    ref = "main" if is_merged else "late"
+    repository._client.branches_api.reset_branch("lake", ref, ResetCreation(type="reset"))
+    assert repository.read("other", ref=ref) == b"of size 11!"
 
 
 def test_another_new_branch_keeps_no_garbage(

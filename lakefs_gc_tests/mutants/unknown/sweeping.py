@@ -225,7 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a staged path that is not UTF-8 is not proved absent by a lookup",
-        "engine/decide/shown/hidden_twins.py",
+        "engine/decide/shown/ask_branch.py",
         "return None if REPLACEMENT_CHARACTER in path else ()",
         "return ()",
         "engine/decide/shown/test_unlisted_changes.py",
@@ -456,9 +456,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         6,
         "changes are read again on new branches, too",
-        "engine/decide/shown/unlisted_changes.py",
-        "*_read({**heads, **now}, wanted",
-        "*_read(heads, wanted",
+        "engine/decide/shown/shown_objects.py",
+        "*counting.read({**before, **later})",
+        "*counting.read(before)",
         "engine/decide/shown/test_unlisted_changes.py",
         "was_moved",
     ),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch, find_twins
-from lakefs_gc.engine.decide.shown.unlisted_changes import counting_changes, find_omitted
+from lakefs_gc.engine.decide.shown.hidden_twins import find_twins
+from lakefs_gc.engine.decide.shown.lookups import TwinSearch
+from lakefs_gc.engine.decide.shown.unlisted_changes import OmittedSearch, counting_changes, is_complete
 
 
 class Shown(NamedTuple):
@@ -22,26 +25,41 @@ class Shown(NamedTuple):
     is_whole: bool
 
 
-def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch, *, at_once: bool = False) -> Shown:
+def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch, *, for_mark: bool = False) -> Shown:
     """Return which unreferenced objects branches show.
 
     ``unreferenced`` has columns ``address`` and ``size``, which may be ``ANY_SIZE``. It is read several times, so pass
     a DataFrame that is stored. ``staged`` are the facts of ``uncommitted``. The server omits an object because of the
     head at the time of its list, which is the one before the list or a later one.
 
-    A hidden twin may be moved before it is looked up. Its path is a change only then, so the changes are counted after
-    the lookups. A mark, which a second look follows, saves time: it counts them ``at_once``, during the lookups.
-
-    An omitted object that is committed meanwhile may be in neither, so a second look reads the commits afterwards.
+    A second look searches twice: what is moved once during the first search is where it is now in the second, and what
+    is moved during the second was where it had been in the first. It reads commits and other repositories before the
+    first and after the second. A mark, which a second look follows, saves time: it searches once, and counts the
+    changes during the lookups.
     """
     before, server, repository = staged["heads"], search.context.server, search.run.repository
     server.expect_branches(repository, before)
     now, absences_before = server.heads_of(repository), server.absences.copy()
-    with counting_changes(unreferenced, {**before, **now}, search, at_once=at_once) as counting:
-        twins = find_twins(unreferenced, (before, now), search)
-        omitted = find_omitted(unreferenced, staged["listed"], before, search, counting)
+    with counting_changes(unreferenced, {**before, **now}, search, at_once=for_mark) as counting:
+        twins = [find_twins(unreferenced, (before, now), search)]
+        counted = counting.result()
+        later = server.heads_of(repository)
+        is_whole_list = is_complete(staged["listed"], counted, before, later, search.run)
+        omitted = OmittedSearch(search, list_is_complete=is_whole_list)
+        if for_mark:
+            if not is_whole_list:
+                omitted.look_up([*counted, *counting.read({**before, **later})])
+        else:
+            omitted.look_up(counted)
+            moved = {branch: commit_id for branch, commit_id in later.items() if now.get(branch) != commit_id}
+            if moved:
+                twins.append(find_twins(unreferenced, (moved,), replace(search, name=f"{search.name}_moved")))
+            for paths in twins:
+                paths.look_up_again()
+            omitted.look_up(counting.read({**before, **now, **later}))
     # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. A branch
     # for which the server said that it does not exist was not searched either, and that answer may be wrong.
     absences = server.absences
     searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
-    return Shown(twins.unionByName(omitted).distinct(), frozenset(searched), searched == now.keys())
+    kept = reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced))
+    return Shown(kept.distinct(), frozenset(searched), searched == now.keys())

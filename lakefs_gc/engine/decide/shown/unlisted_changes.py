@@ -9,21 +9,23 @@ A list that omits an object looks the same as a list of a branch that does not h
 
 Both change the row count: each change of a branch, except a delete, is one row of the list. So the changes of all
 branches are counted, with one request for each 1,000. Equal counts are strong evidence, but no proof, that nothing was
-omitted: an omitted row and a change that was reverted before the count cancel out (docs/known-limits.md). They show
-nothing if branches have moved since the list: a change may have been committed, and another one be new. Nor do they
-where a mount tells another name of the bucket: rows are omitted there as a rule.
+omitted: an omitted row and a change that was reverted before the count cancel out, and so do an object that is omitted
+or moved and one that it replaces. They show nothing if branches have moved since the list: a change may have been
+committed, and another one be new. Nor do they where a mount tells another name of the bucket: rows are omitted there as
+a rule.
 
-If equal counts show nothing, or the counts differ (imports are staged, or clients are writing), the changes are read
-again, and each path that was changed at either time is looked up: an object may have been moved to another path in
-between, or to a new branch, or committed. The object that the branch shows is kept. If there are too many paths, only
-those whose size is that of an unreferenced object are looked up. If these are still too many, all objects of such sizes
-are kept unverified.
+If the counts show that nothing was omitted, a mark looks no further. A second look looks up each changed path that has
+the size of an unreferenced object. If the counts differ or show nothing (imports are staged, or clients are writing),
+each changed path is looked up; only those with the size of an unreferenced object if they are too many. If these are
+still too many, all objects of such sizes are kept unverified.
+
+The changes are read twice: an object may have been moved to another path in between, or to a new branch.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -35,7 +37,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.decide.shown.hidden_twins import ANY_SIZE, Lookup, TwinSearch, kept_of, look_up
+from lakefs_gc.engine.decide.shown.ask_branch import Lookup
+from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, Answers, TwinSearch, kept_of, try_look_up
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
@@ -88,6 +91,8 @@ class Counting:
     wanted: ValueFilter | None
     result: Callable[[], list[_Changes]]
     """Counts, or waits for the count, and returns the changes of each branch. Raises what calls of the server raise."""
+    read: Callable[[Iterable[str]], list[_Changes]]
+    """Reads the changes of these branches now."""
 
 
 @contextmanager
@@ -100,62 +105,82 @@ def counting_changes(
     """
     with driver_errors():
         wanted = filter_of(unreferenced.select("size"))
+
+    def read(branches: Iterable[str]) -> list[_Changes]:
+        return _read(branches, wanted, search, Event())
+
     if not at_once:
-        yield Counting(wanted, lambda: _read(heads, wanted, search, Event()))
+        yield Counting(wanted, lambda: read(heads), read)
         return
     search.context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     stopped = Event()
     executor = ThreadPoolExecutor(1, "changes")
     try:
-        yield Counting(wanted, executor.submit(_read, heads, wanted, search, stopped).result)
+        yield Counting(wanted, executor.submit(_read, heads, wanted, search, stopped).result, read)
     finally:
         stopped.set()
         executor.shutdown(wait=False)
 
 
-def find_omitted(
-    unreferenced: DataFrame,
-    listed: int | None,
-    heads: Mapping[str, str],
-    search: TwinSearch,
-    counting: Counting,
-) -> DataFrame:
-    """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
+def is_complete(
+    listed: int | None, counted: Sequence[_Changes], heads: Mapping[str, str], now: Mapping[str, str], run: GCRun
+) -> bool:
+    """Return whether the counts show that the server's list of uncommitted addresses omits nothing.
 
-    ``unreferenced`` has columns ``address`` and ``size``. ``listed`` is how many rows the server's list of uncommitted
-    addresses has; None if that is unknown. ``heads`` are the branches and their commits right before that list.
-    ``counting`` is of ``counting_changes`` with these objects, and at least these branches, after that list.
+    ``listed`` is how many rows that list has; None if that is unknown. ``heads`` are the branches and their commits
+    right before it, and ``now`` those after the count.
     """
-    spark = search.context.spark
-    nothing = local_rows(spark, [], schemas.KEPT)
-    wanted = counting.wanted
-    if wanted is None:
-        return nothing
-    with driver_errors():
-        counted = counting.result()
-        now = search.context.server.heads_of(search.run.repository)
-        is_equal = sum(changes.count for changes in counted) == listed
-        if is_equal and now == dict(heads) and not _has_other_names(search.run):
-            return nothing
-        seen = [*counted, *_read({**heads, **now}, wanted, search, Event())]
-        lookups = list(dict.fromkeys(lookup for changes in seen for lookup in changes.every))
-        if len(lookups) > search.max_lookups:
-            lookups = list(dict.fromkeys(lookup for changes in seen for lookup in changes.alike))
-        if len(lookups) > search.max_lookups:
+    is_equal = sum(changes.count for changes in counted) == listed
+    return is_equal and now == heads and not _has_other_names(run)
+
+
+class OmittedSearch:
+    """Looks up changed paths. ``list_is_complete``: the counts show that the list omits nothing (``is_complete``)."""
+
+    def __init__(self, search: TwinSearch, *, list_is_complete: bool) -> None:
+        self._search, self._list_is_complete = search, list_is_complete
+        self._answers = Answers()
+        self._too_many = set[int]()
+
+    def look_up(self, changed: Sequence[_Changes]) -> None:
+        """Look up the paths of these changes, or have all objects of their sizes kept if they are too many."""
+        search, answers = self._search, None
+        if not self._list_is_complete:
+            answers = self._answers_to(changes.every for changes in changed)
+        if answers is None:
+            answers = self._answers_to(changes.alike for changes in changed)
+        if answers is not None:
+            self._answers = self._answers.joined(answers)
+        elif not self._list_is_complete:
             logger.warning(
                 "repository %s: more than %s staged changes may refer to an unreferenced object "
                 "(safety.max_twin_lookups); all objects of the same sizes are kept unverified",
                 search.run.repository,
                 f"{search.max_lookups:,}",
             )
-            sizes = sorted(set[int]().union(*(changes.sizes for changes in seen)))
-            alike = unreferenced
-            if ANY_SIZE not in sizes:
-                rows = local_rows(spark, [(size,) for size in sizes], "size long")
-                alike = unreferenced.join(rows, "size", "left_semi")
-            return alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
-        shown, unanswered = look_up(lookups, search)
-        return kept_of(spark, unreferenced.select("address", "size", F.lit("").alias("md5")), shown, unanswered)
+            self._too_many.update(*(changes.sizes for changes in changed))
+
+    def _answers_to(self, lookups: Iterable[list[Lookup]]) -> Answers | None:
+        """Return the answers to these lookups of each branch; None if they are too many."""
+        found, search = dict[Lookup, None](), self._search
+        for of_branch in lookups:
+            found.update(dict.fromkeys(of_branch))
+            if len(of_branch) > search.max_lookups or len(found) > search.max_paths:
+                return None
+        return try_look_up(found, search)
+
+    def kept(self, unreferenced: DataFrame) -> DataFrame:
+        """Return which of these objects (columns ``address`` and ``size``) are kept. Columns: ``schemas.KEPT``."""
+        spark = self._search.context.spark
+        kept = kept_of(spark, unreferenced.select("address", "size", F.lit("").alias("md5")), self._answers)
+        if not self._too_many:
+            return kept
+        alike = unreferenced
+        if ANY_SIZE not in self._too_many:
+            rows = local_rows(spark, [(size,) for size in sorted(self._too_many)], "size long")
+            alike = unreferenced.join(rows, "size", "left_semi")
+        unverified = alike.join(kept.select("address"), "address", "left_anti")
+        return kept.union(unverified.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why")))
 
 
 def _has_other_names(run: GCRun) -> bool:

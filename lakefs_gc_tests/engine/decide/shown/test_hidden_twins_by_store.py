@@ -73,6 +73,7 @@ def test_in_azure(spark: SparkSession, azurite: Azurite, in_azure: LakeRepositor
     assert kept == {twin: _SHOWN}
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_without_an_md5_in_azure(spark: SparkSession, azurite: Azurite, in_azure: LakeRepository) -> None:
     """It may have any content of its size, so as many paths would be looked up as there are: it is kept."""
     twin = of_paths(in_azure)
@@ -90,6 +91,7 @@ def test_without_an_md5_in_azure(spark: SparkSession, azurite: Azurite, in_azure
     assert kept == dict.fromkeys((twin, "data/s/in-blocks", "data/s/appended"), _SHIELDED)
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_in_google_s_store(
     spark: SparkSession,
     fake_gcs: FakeGCS,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterator
 from threading import Event, Lock
 
+import lakefs_sdk
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.shown.lookups import TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -216,3 +218,28 @@ def test_an_object_that_another_repository_imports_during_a_second_look_outlives
     assert server.moved.is_set()
     assert counts(result) == {"deleted": 1, "resurrected": 1}
     assert other.read("imported") == b"of size 9"
+
+
+def test_a_hidden_twin_that_is_moved_to_a_path_of_a_head_that_moved_outlives_the_sweep(
+    repository: LakeRepository, collector: Collector, server: MovesDuringTheSearch
+) -> None:
+    """The heads were read before, so nothing looks for it at that path in the first search of branches."""
+    garbage = repository.put_stray("data/s/garbage", b"1234567")
+    repository.put("committed", "of size 9")
+    repository.commit()
+    twin = repository.put("committed", "of size 9")
+    mark = collector.mark_objects(twin, garbage)
+    collector.collect(until="uncommitted")
+
+    def move() -> None:
+        repository.put("new", "of size 9", branch="dev")
+        repository.commit(branch="dev")
+        checksum = hashlib.md5(b"of size 9").hexdigest()
+        repository.stage("new", twin, branch="dev", size_bytes=9, checksum=checksum)
+        creation = lakefs_sdk.ResetCreation(type="object", path="committed")
+        repository.lake.client.branches_api.reset_branch("lake", "main", creation)
+
+    server.prepare(move)
+    assert counts(collector.sweep(mark)) == {"deleted": 1, "resurrected": 1}
+    assert server.moved.is_set()
+    assert repository.lake.client.objects_api.stat_object("lake", "dev", "new").physical_address.endswith(twin)

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch
-from lakefs_gc.engine.decide.shown.unlisted_changes import counting_changes, find_omitted
+from lakefs_gc.engine.decide.shown.lookups import TwinSearch
+from lakefs_gc.engine.decide.shown.shown_objects import find_shown
+from lakefs_gc.engine.decide.shown.unlisted_changes import counting_changes
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change, UncommittedPage
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
@@ -39,11 +40,11 @@ def found(
     )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
     heads = collector.server.heads_of("lake")
-    with counting_changes(rows, heads, search, at_once=False) as counting:
-        omitted = find_omitted(rows, listed, heads, search, counting)
-    return {row["address"]: row["why"] for row in omitted.collect()}
+    shown = find_shown(rows, {"heads": heads, "listed": listed}, search, for_mark=True).objects
+    return {row["address"]: row["why"] for row in shown.collect()}
 
 
+@pytest.mark.usefixtures("few_paths")
 def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository, collector: Collector) -> None:
     collector.collect(until="uncommitted")
     staged = repository.put("a", "12345"), repository.put("b", "1234567", branch="dev")
@@ -78,8 +79,7 @@ def test_as_many_changes_as_rows_show_nothing_if_a_branch_moved(
         repository.delete_branch("old")
     search = TwinSearch(collector.context, collector.run, "x", None)
     rows = spark.createDataFrame([(omitted, 5)], "address string, size long")
-    with counting_changes(rows, heads, search, at_once=False) as counting:
-        kept = find_omitted(rows, 1, heads, search, counting)
+    kept = find_shown(rows, {"heads": heads, "listed": 1}, search, for_mark=True).objects
     assert [row["address"] for row in kept.collect()] == [omitted]
 
 
@@ -118,11 +118,8 @@ def test_an_object_that_was_moved_or_was_committed_since_the_count_is_kept(
     """After a commit it is no change any more, and the heads were read before it was in one."""
     collector.collect(until="uncommitted")
     staged = repository.put("a", "12345")
-    search = TwinSearch(collector.context, collector.run, "x", None)
-    rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
-    heads = collector.server.heads_of("lake")
-    with counting_changes(rows, heads, search, at_once=True) as counting:
-        assert sum(changes.count for changes in counting.result()) == 1
+
+    def move() -> None:
         if moved_to == "a commit":
             repository.commit()
         else:
@@ -131,8 +128,23 @@ def test_an_object_that_was_moved_or_was_committed_since_the_count_is_kept(
                 repository.branch(branch)
             repository.stage("b", f"{repository.namespace}/{staged}", size_bytes=5, branch=branch)
             repository.delete("a")
-        omitted = find_omitted(rows, 0, heads, search, counting)
+
+    class MovesAfterTheCount(LakeFSClient):
+        lists = 0
+
+        def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+            self.lists += 1
+            if self.lists == 2:
+                move()
+            return super().branch_heads(repository)
+
+    heads = collector.server.heads_of("lake")
+    collector.server = server = MovesAfterTheCount(repository.lake.credentials)
+    search = TwinSearch(collector.context, collector.run, "x", None)
+    rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
+    omitted = find_shown(rows, {"heads": heads, "listed": 0}, search, for_mark=True).objects
     assert {row["address"] for row in omitted.collect()} == {staged}
+    assert server.lists == 2
 
 
 class AsGoWritesJSON(LakeFSClient):

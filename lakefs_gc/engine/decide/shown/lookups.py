@@ -1,0 +1,183 @@
+"""Looks up what branches show at paths of theirs, and keeps the unreferenced objects that they show."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import attrgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lakefs_gc.engine.decide.shown.ask_branch import Budget, BudgetExceededError, Lookup, ask
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
+from lakefs_gc.engine.progress import RUN_PROGRESS
+from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compat import try_url_decode
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
+from lakefs_gc.storage.concurrency import map_unordered
+
+logger = logging.getLogger(__name__)
+
+ANY_SIZE = -1
+"""In place of the size of an object or entry: it may be of any size."""
+CONTENTS = StructType(
+    [
+        StructField("address", StringType()),
+        StructField("size", LongType()),
+        StructField("md5", StringType(), False),
+    ]
+)
+"""Objects and their contents. The size may be ``ANY_SIZE``, and the MD5 is empty if it is unknown."""
+_CALLS_AT_ONCE = 16
+_PATHS_OF_A_PART = 500
+_PATHS_PER_LOOKUP = 10
+"""The server shows many paths in the time of a lookup, if they are near each other. So try, up to so many."""
+
+
+@dataclass(frozen=True)
+class TwinSearch:
+    """What a search needs beside the unreferenced objects.
+
+    The names of its datasets in the workspace begin with ``name``. Entries whose size passes ``any_size`` may hide an
+    object of any size; None if there are no such entries.
+    """
+
+    context: RunContext
+    run: GCRun
+    name: str
+    any_size: ValueFilter | None
+
+    @property
+    def max_lookups(self) -> int:
+        """The most lookups, each of one path or as much work for the server."""
+        return self.context.safety.max_twin_lookups
+
+    @property
+    def max_paths(self) -> int:
+        """The most paths to try."""
+        return self.max_lookups * _PATHS_PER_LOOKUP
+
+    def compared(self, sizes: pa.Int64Array) -> pa.Int64Array:
+        """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""
+        return compared_sizes(sizes, self.any_size)
+
+    def keep(self, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column) -> Dataset:
+        output = StageOutput(dataframe, self.context.clock(), measures=measures)
+        return self.context.workspace.keep(self.context.spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
+
+
+def compared_sizes(sizes: pa.Int64Array, any_size: ValueFilter | None) -> pa.Int64Array:
+    """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""
+    return sizes if any_size is None else pc.if_else(any_size.passes(sizes, None), ANY_SIZE, sizes)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What lookups showed: addresses relative to the namespace, and the lookups without an answer."""
+
+    shown: set[str] = field(default_factory=set)
+    unanswered: set[Lookup] = field(default_factory=set)
+
+    def joined(self, others: Answers) -> Answers:
+        """Return what these and other lookups showed."""
+        return Answers(self.shown | others.shown, self.unanswered | others.unanswered)
+
+
+def try_look_up(lookups: Collection[Lookup] | None, search: TwinSearch) -> Answers | None:
+    """Return what branches show at these paths; None for None, or if they take more than ``search.max_lookups``.
+
+    Up to ``search.max_lookups`` paths are always looked up. Raises what a lookup raises.
+    """
+    if lookups is None:
+        return None
+    try:
+        return look_up(lookups, search, Budget(search.max_lookups if len(lookups) > search.max_lookups else None))
+    except BudgetExceededError:
+        return None
+
+
+def look_up(lookups: Collection[Lookup], search: TwinSearch, budget: Budget) -> Answers:
+    """Return what branches show at these paths. Raises ``BudgetExceededError``, and what a lookup raises."""
+    found = Answers()
+    answers = map_unordered(
+        lambda part: ask(part, search.context.server, search.run, budget), _parts(lookups), _CALLS_AT_ONCE
+    )
+    done = 0
+    with RUN_PROGRESS.step("twins_lookups"), closing(answers):
+        for part, answered in answers:
+            RUN_PROGRESS.count("paths", done, total=len(lookups))
+            done += len(part)
+            for lookup, addresses in answered:
+                if addresses is None:
+                    found.unanswered.add(lookup)
+                else:
+                    found.shown.update(addresses)
+    logger.info(
+        "repository %s: looked up %s paths, %s without an answer",
+        search.run.repository,
+        f"{len(lookups):,}",
+        f"{len(found.unanswered):,}",
+    )
+    return found
+
+
+def _parts(lookups: Iterable[Lookup]) -> Iterator[list[Lookup]]:
+    """Yield the lookups of each branch, in the order of the paths, in parts that are asked at the same time."""
+    of_branch: dict[str, list[Lookup]] = {}
+    for lookup in lookups:
+        of_branch.setdefault(lookup.branch, []).append(lookup)
+    for part in of_branch.values():
+        part.sort(key=attrgetter("path"))
+        for begin in range(0, len(part), _PATHS_OF_A_PART):
+            yield part[begin : begin + _PATHS_OF_A_PART]
+
+
+def kept_of(spark: SparkSession, alike: DataFrame, answers: Answers) -> DataFrame:
+    """Return which of ``alike`` (``CONTENTS``) a branch shows or may show, and why. Columns: ``schemas.KEPT``."""
+    if not answers.shown and not answers.unanswered:
+        return local_rows(spark, [], schemas.KEPT)
+    addresses = F.broadcast(local_rows(spark, [(address,) for address in answers.shown], "shown string"))
+    read_otherwise = alike.where(_as_shown("address") != F.col("address"))
+    kept = (
+        alike.join(addresses, F.col("address") == F.col("shown"), "left_semi")
+        .union(read_otherwise.join(addresses, _as_shown("address") == F.col("shown"), "left_semi"))
+        .select("address", "size", F.lit(schemas.SHOWN_BY_BRANCH).alias("why"))
+    )
+    if not answers.unanswered:
+        return kept
+    contents = {(lookup.size, lookup.md5) for lookup in answers.unanswered}
+    unknown = local_rows(spark, sorted(contents), "size long, md5 string")
+    may_be_shown = alike if any(size == ANY_SIZE for size, _ in contents) else same_contents(alike, unknown)
+    unverified = may_be_shown.join(kept.select("address"), "address", "left_anti")
+    return kept.union(unverified.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why")))
+
+
+def _as_shown(address: str) -> Column:
+    """Return an address as a lakeFS server that parses full addresses as URLs shows it: decoded, without its query."""
+    path = F.regexp_extract(address, "^[^?#]*", 0)
+    return F.coalesce(try_url_decode(F.regexp_replace(path, r"\+", "%2B")), F.col(address))
+
+
+def same_contents(these: DataFrame, those: DataFrame) -> DataFrame:
+    """Return the rows of ``these`` whose content may be that of a row of ``those``.
+
+    Both have columns ``size`` and ``md5``. Contents may be the same if the sizes are equal and the MD5s are equal or at
+    least one of them is unknown (empty). All rows of ``these`` with ``ANY_SIZE`` are returned.
+    """
+    any_size = these.where(F.col("size") == ANY_SIZE)
+    same_md5 = these.join(those.where("md5 != ''").select("size", "md5"), ["size", "md5"], "left_semi")
+    any_md5 = these.where("md5 = ''").join(those.select("size"), "size", "left_semi")
+    against_any = these.join(those.where("md5 = ''").select("size"), "size", "left_semi")
+    columns = these.columns
+    return reduce(
+        DataFrame.union, (rows.select(*columns) for rows in (same_md5, any_md5, against_any, any_size))
+    ).distinct()

@@ -1,0 +1,259 @@
+"""An object that is moved once during a second look is found, whatever the look is about to ask (rule 6)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from threading import RLock
+from typing import Any
+
+import lakefs_sdk
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine.collect.references import uncommitted
+from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.workspace.workspace import StageOutput
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Repository, UncommittedPage
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+
+SAME_NUMBER = (
+    ("hidden main", "over dev"),
+    ("hidden dev", "over main"),
+    ("hidden main", "hidden dev"),
+    ("hidden dev", "hidden main"),
+    ("omitted main", "over dev"),
+    ("omitted dev", "over main"),
+    ("omitted main", "hidden dev"),
+    ("omitted dev", "hidden main"),
+    ("omitted dev", "imported"),
+    ("commit", "over main"),
+    ("commit", "hidden dev"),
+    ("imported", "over dev"),
+    ("imported", "hidden main"),
+)
+"""After these moves the branches have as many changes as the server's list had rows."""
+OTHERS = (
+    ("staged main", "staged dev"),
+    ("staged dev", "staged main"),
+    ("staged main", "hidden dev"),
+    ("staged dev", "over main"),
+    ("staged main", "commit"),
+    ("staged dev", "imported"),
+    ("hidden main", "staged dev"),
+    ("hidden dev", "omitted main"),
+    ("hidden dev", "commit"),
+    ("omitted main", "staged dev"),
+    ("omitted dev", "omitted main"),
+    ("omitted main", "commit"),
+    ("commit", "staged main"),
+    ("commit", "commit"),
+    ("commit", "imported"),
+    ("imported", "omitted main"),
+    ("imported", "commit"),
+)
+
+
+@dataclass(frozen=True)
+class Movable:
+    """An object that is somewhere in a repository, and can be moved elsewhere once."""
+
+    repository: LakeRepository
+    number: int
+    source: str
+    destination: str
+
+    @property
+    def key(self) -> str:
+        return f"data/s/{self.number}"
+
+    @property
+    def content(self) -> bytes:
+        return b"x" * (100 + self.number)
+
+    def prepare(self) -> None:
+        """Commit entries that may hide the object, and have it at its first place."""
+        repository, lake = self.repository, self.repository.lake
+        repository.put_stray(self.key, self.content)
+        if "imported" in (self.source, self.destination):
+            other = lake.repository(f"other-{self.number}")
+            other.put("a")
+            other.commit()
+        if "commit" in (self.source, self.destination):
+            for side in ("source", "destination"):
+                repository.branch(f"{side}-{self.number}")
+        for branch in ("main", "dev"):
+            repository.put(f"over-{self.number}", "another", branch=branch)
+        self._put(self.source, "source")
+
+    def move(self) -> None:
+        self._put(self.destination, "destination")
+        place, _, branch = self.source.partition(" ")
+        if place == "hidden":
+            creation = lakefs_sdk.ResetCreation(type="object", path=f"hidden-{self.number}")
+            self.repository.lake.client.branches_api.reset_branch("lake", branch, creation)
+        elif place == "commit":
+            self.repository.delete_branch(f"source-{self.number}")
+        elif place == "imported":
+            self.repository.lake.client.repositories_api.delete_repository(f"other-{self.number}")
+        else:
+            self.repository.delete(f"{place}-{self.number}", branch=branch)
+
+    def _put(self, where: str, side: str) -> None:
+        place, _, branch = where.partition(" ")
+        repository, size_bytes = self.repository, len(self.content)
+        if place == "imported":
+            other = LakeRepository(repository.lake, f"other-{self.number}", f"local://other-{self.number}")
+            other.stage("imported", repository.namespace + self.key, size_bytes=size_bytes)
+            other.commit()
+            return
+        checksum = hashlib.md5(self.content).hexdigest() if place == "hidden" else ""
+        branch = branch or f"{side}-{self.number}"
+        repository.stage(f"{place}-{self.number}", self.key, branch=branch, size_bytes=size_bytes, checksum=checksum)
+        if place == "commit":
+            repository.commit(branch=branch)
+
+
+class MovesBefore(LakeFSClient):
+    """Calls ``move`` before the call of this ``number`` of the ``method``; ``_call`` is any request."""
+
+    def __init__(self, repository: LakeRepository, method: str, number: int) -> None:
+        super().__init__(repository.lake.credentials)
+        self.calls, self.has_moved, self.list_omits = 0, False, False
+        self.move: Callable[[], None] = lambda: None
+        called, one = getattr(self, method), RLock()
+
+        def moving(*arguments: Any, **options: Any) -> Any:
+            with one:
+                if self.calls == number:
+                    self.move()
+                    self.has_moved = True
+                self.calls += 1
+                if method != "_call":  # one after the other
+                    return called(*arguments, **options)
+            return called(*arguments, **options)
+
+        setattr(self, method, moving)
+
+    def prepare_uncommitted(self, repository: str, token: str = "") -> UncommittedPage:
+        page = super().prepare_uncommitted(repository, token)
+        self.list_omits = not self.has_moved
+        return page
+
+
+@pytest.fixture
+def repository(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> LakeRepository:
+    """Its server lists what is staged as servers with other stores do: not path by path."""
+    monkeypatch.setattr(uncommitted, "_shown_uncommitted", lambda *_: [])
+    repository = lake.repository()
+    repository.keep_days(10)
+    return repository
+
+
+def move_all(objects: Iterable[Movable]) -> None:
+    for movable in objects:
+        movable.move()
+
+
+def not_seen(
+    spark: SparkSession,
+    moves: Sequence[tuple[str, str]],
+    server: MovesBefore,
+    repository: LakeRepository,
+    monkeypatch: pytest.MonkeyPatch,
+) -> set[str]:
+    """Return which moves a look has not seen."""
+    objects = [Movable(repository, place, *move) for place, move in enumerate(moves)]
+    for movable in objects:
+        repository.put(f"hidden-{movable.number}", movable.content.decode())
+    repository.put("a")
+    repository.commit()
+    repository.branch("dev")
+    for movable in objects:
+        movable.prepare()
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*(movable.key for movable in objects))
+
+    def omitted(side: str) -> list[str]:
+        return ["", *(movable.key for movable in objects if getattr(movable, side).startswith("omitted"))]
+
+    def listed(*arguments: Any, **options: Any) -> StageOutput:
+        output = uncommitted.uncommitted(*arguments, **options)
+        omits = F.col("address").isin(omitted("source" if server.list_omits else "destination"))
+        rows, without = output.dataframe, output.dataframe.where(omits).count()
+        return replace(
+            output, dataframe=rows.where(~omits), facts={**output.facts, "listed": output.facts["listed"] - without}
+        )
+
+    monkeypatch.setattr(second_look, "uncommitted", listed)
+    collector.server = server
+    server.move = lambda: move_all(objects)
+    look = collector.second_look(collector.begin(), mark)
+    server.calls = 0
+    suspects = spark.createDataFrame([(m.key, len(m.content)) for m in objects], "address string, size long")
+    found = {row["address"] for row in look(suspects.localCheckpoint()).collect()}
+    return {f"{movable.source} > {movable.destination}" for movable in objects if movable.key not in found}
+
+
+@pytest.mark.parametrize(
+    ("method", "number", "moves"),
+    [
+        # After the list and before all lookups: the number of changes stays the same.
+        ("metaranges_of", 0, [("hidden main", "over dev"), ("omitted main", "over dev")]),
+        ("metaranges_of", 0, [("commit", "over main"), ("imported", "over dev")]),
+        # Between the lookups of the two branches.
+        ("shown_objects", 1, [("hidden main", "hidden dev"), ("hidden dev", "hidden main")]),
+        # After the lookups of hidden twins.
+        ("changes", 0, [("omitted main", "hidden dev"), ("omitted dev", "hidden main")]),
+        # Between the changes of the two branches.
+        ("changes", 1, [("omitted main", "omitted dev"), ("omitted dev", "omitted main")]),
+    ],
+)
+def test_a_single_move_is_seen(
+    spark: SparkSession,
+    repository: LakeRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    number: int,
+    moves: Sequence[tuple[str, str]],
+) -> None:
+    server = MovesBefore(repository, method, number)
+    assert not not_seen(spark, moves, server, repository, monkeypatch)
+    assert server.has_moved
+
+
+@pytest.mark.of_ci
+@pytest.mark.parametrize(
+    ("moves", "number"),
+    [(SAME_NUMBER, number) for number in range(20, 220, 20)] + [(OTHERS, number) for number in range(100, 600, 50)],
+)
+def test_single_moves_before_any_request_are_seen(
+    spark: SparkSession,
+    repository: LakeRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    moves: Sequence[tuple[str, str]],
+    number: int,
+) -> None:
+    server = MovesBefore(repository, "_call", number)
+    assert not not_seen(spark, moves, server, repository, monkeypatch)
+    assert server.has_moved
+
+
+def test_a_move_from_a_repository_that_the_first_list_lacks_is_seen(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that is behind does not have it. It is gone when it would be read again, after the branches."""
+    server = MovesBefore(repository, "other_repositories", 1)
+    listed, lists = server.other_repositories, list[int]()
+
+    def without(name: str) -> list[Repository]:
+        others = listed(name)
+        lists.append(len(others))
+        return [] if len(lists) == 2 else others
+
+    monkeypatch.setattr(server, "other_repositories", without)
+    assert not not_seen(spark, [("imported", "hidden main"), ("imported", "over dev")], server, repository, monkeypatch)
+    assert lists[:3] == [2, 2, 0], "at the beginning of the run, of the look, and after the search of branches"
