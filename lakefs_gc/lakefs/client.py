@@ -266,13 +266,21 @@ class LakeFSClient:
             raise IncompleteAnswerError(f"{what}: the answer is about {stats.path}", remedy=INCOMPLETE_REMEDY)
         return _address_of(stats, what)
 
-    def shown_objects(
-        self, repository: str, branch: str, amount: int, *, prefix: str = "", after: str = ""
-    ) -> dict[str, str]:
-        """Return path and URL of the first ``amount`` (up to 1000) objects of ``branch``, in the order of their paths.
+    def shown_objects(self, repository: str, branch: str, amount: int, *, prefix: str = "") -> dict[str, str]:
+        """Return path and URL of the first ``amount`` (up to 1000) objects of ``branch`` whose paths have ``prefix``.
 
-        Only paths with ``prefix``, and after the path ``after``. Raises ``RepositoryNotFoundError`` only for a branch
-        that the server no longer lists.
+        Raises ``RepositoryNotFoundError`` only for a branch that the server no longer lists.
+        """
+        return self.shown_page(repository, branch, amount, prefix=prefix)[0]
+
+    def shown_page(
+        self, repository: str, branch: str, amount: int, *, prefix: str = "", after: str = ""
+    ) -> tuple[dict[str, str], bool]:
+        """Return path and URL of objects of ``branch`` in the order of their paths, and whether more follow.
+
+        Up to ``amount`` (at most 1000) paths that have ``prefix`` and come after ``after``. Raises
+        ``RepositoryNotFoundError`` only for a branch that the server no longer lists. The server fails for the whole
+        page if it cannot read the address of one object.
         """
         what = f"list {branch} of {repository}"
         with self._proving_absence(repository, branch):
@@ -287,7 +295,8 @@ class LakeFSClient:
                 user_metadata=False,
                 _preload_content=False,
             )
-        return dict(to_shown(what, item) for item in parse_page(what, answer.raw_data).results)
+        page = parse_page(what, answer.raw_data)
+        return dict(to_shown(what, item) for item in page.results), page.pagination.has_more
 
     def retention_rules(self, repository: str) -> GCRules | None:
         """Return the garbage collection rules. None if none are set: then every commit is active."""

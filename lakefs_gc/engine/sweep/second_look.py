@@ -243,7 +243,8 @@ class SecondLook:
         committed_meanwhile = self._read_commits(staged, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
-        if self._search_again(sized, any_size, shown, must=self._lacks_repositories(foreign)):
+        lacks_repositories = self._lacks_repositories(foreign, imported_meanwhile)
+        if self._search_again(sized, any_size, shown, must=lacks_repositories):
             # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
             self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
             imported_meanwhile = self._read_foreign("_meanwhile")
@@ -260,16 +261,19 @@ class SecondLook:
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
-    def _lacks_repositories(self, foreign: Dataset) -> bool:
-        """Return whether a look's first reading lacks repositories that the mark or the run knew, for the first time.
+    def _lacks_repositories(self, foreign: Dataset, again: Dataset) -> bool:
+        """Return whether a look's first reading lacks repositories that the mark or the run knew.
+
+        One that the first and the last reading of a look lack is deleted: it is not missed any more.
 
         The answer that such a repository does not exist may be wrong, of a replica that is behind. What left it since,
         and it was deleted, is only in something that may have been read before.
         """
         if foreign.manifest.facts["switched_off"]:
             return False
-        lacked = set(self._run.repositories) - foreign.manifest.facts["repositories"].keys() - self._deleted
-        self._deleted |= lacked
+        listed = foreign.manifest.facts["repositories"].keys()
+        lacked = set(self._run.repositories) - listed - self._deleted
+        self._deleted |= lacked - again.manifest.facts["repositories"].keys()
         return bool(lacked)
 
     def _search_again(self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, *, must: bool) -> bool:

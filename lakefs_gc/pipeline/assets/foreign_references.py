@@ -23,7 +23,7 @@ def foreign_references(
     run_context = engine.context()
     run = continue_run(run_context, store_listing.manifest)
     selected = context.run.asset_selection
-    if selected is None or any(key.path[-1] == "uncommitted" for key in selected):
+    if not selected or any(key.path[-1] == "uncommitted" for key in selected):
         begin_uncommitted(run_context, run)  # the server works while this stage reads
     output = stage.foreign_references(run_context, run)
     unreadable = output.facts["unreadable"]

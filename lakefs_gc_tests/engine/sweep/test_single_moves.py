@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import lakefs_sdk
 import pytest
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.sweep import second_look
-from lakefs_gc.engine.workspace.workspace import StageOutput
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository, UncommittedPage
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
@@ -49,6 +50,7 @@ OTHERS = (
     ("omitted main", "staged dev"),
     ("omitted dev", "omitted main"),
     ("omitted main", "commit"),
+    ("omitted main", "new head"),
     ("commit", "staged main"),
     ("commit", "commit"),
     ("commit", "imported"),
@@ -82,6 +84,8 @@ class Movable:
             other = lake.repository(f"other-{self.number}")
             other.put("a")
             other.commit()
+        if self.destination == "new head":
+            repository.branch(self.destination.replace(" ", "-"))
         if "commit" in (self.source, self.destination):
             for side in ("source", "destination"):
                 repository.branch(f"{side}-{self.number}")
@@ -110,7 +114,11 @@ class Movable:
             other.stage("imported", repository.namespace + self.key, size_bytes=size_bytes)
             other.commit()
             return
-        checksum = hashlib.md5(self.content).hexdigest() if place == "hidden" else ""
+        if where == "new head":
+            branch = "new-head"
+            repository.put(f"new-{self.number}", self.content.decode(), branch=branch)
+            repository.commit(branch=branch)
+        checksum = hashlib.md5(self.content).hexdigest() if place in ("hidden", "new") else ""
         branch = branch or f"{side}-{self.number}"
         repository.stage(f"{place}-{self.number}", self.key, branch=branch, size_bytes=size_bytes, checksum=checksum)
         if place == "commit":
@@ -205,8 +213,11 @@ def not_seen(
         ("metaranges_of", 0, [("hidden main", "over dev"), ("omitted main", "over dev")]),
         ("metaranges_of", 0, [("commit", "over main"), ("imported", "over dev")]),
         # Between the lookups of the two branches.
-        ("shown_objects", 1, [("hidden main", "hidden dev"), ("hidden dev", "hidden main")]),
-        # After the lookups of hidden twins.
+        ("shown_page", 1, [("hidden main", "hidden dev"), ("hidden dev", "hidden main")]),
+        ("shown_page", 1, [("omitted main", "hidden dev"), ("omitted dev", "hidden main")]),
+        # After the heads were read, and before all lookups: to a path that no head had.
+        ("shown_page", 0, [("omitted main", "new head")]),
+        # Before the changes are read.
         ("changes", 0, [("omitted main", "hidden dev"), ("omitted dev", "hidden main")]),
         # Between the changes of the two branches.
         ("changes", 1, [("omitted main", "omitted dev"), ("omitted dev", "omitted main")]),
@@ -222,7 +233,7 @@ def test_a_single_move_is_seen(
 ) -> None:
     server = MovesBefore(repository, method, number)
     assert not not_seen(spark, moves, server, repository, monkeypatch)
-    assert server.has_moved
+    assert server.has_moved, server.calls
 
 
 @pytest.mark.of_ci
@@ -239,7 +250,7 @@ def test_single_moves_before_any_request_are_seen(
 ) -> None:
     server = MovesBefore(repository, "_call", number)
     assert not not_seen(spark, moves, server, repository, monkeypatch)
-    assert server.has_moved
+    assert server.has_moved, server.calls
 
 
 def test_a_move_from_a_repository_that_the_first_list_lacks_is_seen(
@@ -257,3 +268,29 @@ def test_a_move_from_a_repository_that_the_first_list_lacks_is_seen(
     monkeypatch.setattr(server, "other_repositories", without)
     assert not not_seen(spark, [("imported", "hidden main"), ("imported", "over dev")], server, repository, monkeypatch)
     assert lists[:3] == [2, 2, 0], "at the beginning of the run, of the look, and after the search of branches"
+
+
+def test_a_repository_that_is_there_after_all_is_missed_again(spark: SparkSession, repository: LakeRepository) -> None:
+    """One that both readings of a look lack is deleted."""
+    collector = Collector(spark, repository)
+    run = replace(collector.begin(), repositories=("other",))
+    mark = collector.mark_objects(repository.put_stray("data/s/garbage"))
+    look = second_look.SecondLook(collector.context, run, None, second_look.Accepted.of(mark, ()), None)
+
+    def lacks(*names_and_again: str, switched_off: bool = False) -> bool:
+        first, again = (
+            SimpleNamespace(
+                manifest=SimpleNamespace(
+                    facts={"repositories": dict.fromkeys(names.split()), "switched_off": switched_off}
+                )
+            )
+            for names in names_and_again
+        )
+        return look._lacks_repositories(cast(Dataset, first), cast(Dataset, again))
+
+    assert not lacks("other", "other")
+    assert not lacks("", "", switched_off=True)
+    assert lacks("", "other")
+    assert lacks("", "other")
+    assert lacks("", "")
+    assert not lacks("", "")

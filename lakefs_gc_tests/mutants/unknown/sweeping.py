@@ -401,15 +401,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         6,
-        "a second look counts changes after its lookups",
-        "engine/decide/shown/unlisted_changes.py",
-        "    if not at_once:\n",
-        "    if False:\n",
-        "engine/decide/shown/test_shown_objects.py",
-        "hidden_twin",
-    ),
-    Mutant(
-        6,
         "a second look reads commits before its lookups",
         "engine/sweep/second_look.py",
         "        live = self._read_commits(staged)\n",

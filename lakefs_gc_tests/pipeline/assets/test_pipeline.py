@@ -60,6 +60,9 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
         assert shown["duration_seconds"] >= 0
         assert isinstance(stages[stage].metadata["began_at"], TimestampMetadataValue)
     listing, candidates = values(stages["store_listing"]), values(stages["candidates"])
+    # The server begins its list after the store was listed, and works while other repositories are read.
+    others = values(stages["foreign_references"])
+    assert listing["ended_at"] <= values(stages["uncommitted"])["began_at"] < others["ended_at"]
     assert listing["dagster/row_count"] == LIVE + GARBAGE
     assert candidates["dagster/row_count"] == GARBAGE
     assert candidates["bytes"] == GARBAGE * 12

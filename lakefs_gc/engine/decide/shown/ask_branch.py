@@ -6,8 +6,9 @@ page is only a shortcut: a path that it should have, and lacks, is asked for alo
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -15,6 +16,8 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, REPLACEMENT_CHARACTER
+
+logger = logging.getLogger(__name__)
 
 _PAGE = 1000  # the most of the API
 _FIRST_PAGE = 100
@@ -39,9 +42,13 @@ class BudgetExceededError(Exception):
 
 @dataclass
 class Budget:
-    """How many lookups may be made, or as much work for the server; None: any number."""
+    """How many lookups may be made, or as much work for the server; None: any number.
+
+    ``without_pages``: a page could not be read, so each path is asked for alone.
+    """
 
     lookups: float | None
+    without_pages: bool = False
     _one: Lock = field(default_factory=Lock)
 
     def spend(self, lookups: float) -> None:
@@ -58,15 +65,26 @@ Answer = tuple[Lookup, tuple[str, ...] | None]
 """The addresses that the branch may show; empty if they are none of this namespace; None if unknown."""
 
 
-def ask(part: Sequence[Lookup], server: LakeFSClient, run: GCRun, budget: Budget) -> list[Answer]:
-    """Return the answers to lookups of one branch, which are in the order of their paths.
+def ask(
+    part: Sequence[Lookup], server: LakeFSClient, run: GCRun, budget: Budget, riders: Mapping[str, Lookup]
+) -> tuple[list[Answer], list[Answer]]:
+    """Return the answers to lookups of one branch, which are in the order of their paths, and those to ``riders``.
 
-    Raises ``BudgetExceededError``, and what calls of the server raise.
+    ``riders`` are other lookups of this branch, by their paths. Those in the pages for ``part`` are answered, too.
+    Raises ``BudgetExceededError``, and what lookups of single paths raise.
     """
-    return list(_answers(part, server, run, budget))
+    answered = list[Answer]()
+    return list(_answers(part, server, run, budget, riders, answered)), answered
 
 
-def _answers(part: Sequence[Lookup], server: LakeFSClient, run: GCRun, budget: Budget) -> Iterator[Answer]:
+def _answers(
+    part: Sequence[Lookup],
+    server: LakeFSClient,
+    run: GCRun,
+    budget: Budget,
+    riders: Mapping[str, Lookup],
+    answered: list[Answer],
+) -> Iterator[Answer]:
     named = list[tuple[str, Lookup]]()
     for lookup in part:
         try:
@@ -75,20 +93,25 @@ def _answers(part: Sequence[Lookup], server: LakeFSClient, run: GCRun, budget: B
             yield lookup, None  # the API cannot name a path that is not UTF-8
     amount, place = min(max(_FIRST_PAGE, 2 * len(named)), _PAGE), 0
     while place < len(named):
-        if amount < _SMALLEST_PAGE or len(named) - place < 2:
+        if budget.without_pages or amount < _SMALLEST_PAGE or len(named) - place < 2:
             budget.spend(1)
             yield named[place][1], _ask(*named[place], server, run)
             place += 1
             continue
         try:
-            shown = _page(named[place][0], named[place][1].branch, amount, server, run)
-        except RepositoryNotFoundError:  # the branch is deleted: ``shown_objects`` has proved it
-            yield from ((lookup, ()) for _, lookup in named[place:])
+            shown, has_more = _page(named[place][0], named[place][1].branch, amount, server, run)
+        except RepositoryNotFoundError:  # the branch is deleted: ``shown_page`` has proved it
+            yield from ((lookup, None if REPLACEMENT_CHARACTER in path else ()) for path, lookup in named[place:])
             return
+        except ServerError as error:
+            # One object that the server cannot show fails the page of all, and nobody may want to know of that one.
+            logger.warning("each path is looked up alone, because a page cannot be read: %s", error.message)
+            budget.without_pages = True
+            continue
         budget.spend(1 + len(shown) / _ENTRIES_OF_A_LOOKUP)
         end = len(named)
-        if len(shown) >= amount:  # there may be more
-            end = max(place + 1, bisect_right(named, max(shown), key=lambda pair: pair[0]))
+        if has_more:
+            end = max(place + 1, bisect_right(named, max(shown, default=""), key=lambda pair: pair[0]))
         for path, lookup in named[place:end]:
             url = shown.get(path)
             if url is None or REPLACEMENT_CHARACTER in path:
@@ -96,20 +119,23 @@ def _answers(part: Sequence[Lookup], server: LakeFSClient, run: GCRun, budget: B
                 yield lookup, _ask(path, lookup, server, run)
             else:
                 yield lookup, run.known_folders.keys_of(url)
-        is_worth_it = (end - place) * _ENTRIES_OF_A_LOOKUP > len(shown)
+        for path in shown.keys() & riders.keys():
+            if REPLACEMENT_CHARACTER not in path:
+                answered.append((riders[path], run.known_folders.keys_of(shown[path])))
+        is_worth_it = end - place > 1 + len(shown) / _ENTRIES_OF_A_LOOKUP
         amount = min(2 * amount, _PAGE) if is_worth_it else amount // 2
         place = end
 
 
-def _page(path: str, branch: str, amount: int, server: LakeFSClient, run: GCRun) -> dict[str, str]:
-    """Return path and URL of what the branch shows from about this path on."""
+def _page(path: str, branch: str, amount: int, server: LakeFSClient, run: GCRun) -> tuple[dict[str, str], bool]:
+    """Return path and URL of what the branch shows from about this path on, and whether more follows."""
     before = _before(path)
-    shown = server.shown_objects(run.repository, branch, amount, after=before)
+    shown, has_more = server.shown_page(run.repository, branch, amount, after=before)
     if any(shown_path <= before and REPLACEMENT_CHARACTER not in shown_path for shown_path in shown):
         raise IncompleteAnswerError(
             f"list {branch} of {run.repository}: the answer is not what follows {before}", remedy=INCOMPLETE_REMEDY
         )
-    return shown
+    return shown, has_more
 
 
 def _before(path: str) -> str:

@@ -38,6 +38,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
     ANY_SIZE,
     CONTENTS,
     Answers,
+    Riders,
     TwinSearch,
     compared_sizes,
     kept_of,
@@ -47,6 +48,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
 )
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compat import to_arrow
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
@@ -86,10 +88,10 @@ class TwinPaths:
     def __init__(self, search: TwinSearch, alike: DataFrame, lookups: list[Lookup], answers: Answers | None) -> None:
         self._search, self._alike, self._lookups, self._answers = search, alike, lookups, answers
 
-    def look_up_again(self) -> None:
+    def look_up_again(self, riders: Riders) -> None:
         """Look up the paths once more. Objects are kept for what was shown at either time."""
         if self._answers is not None:
-            self._answers = self._answers.joined(look_up(self._lookups, self._search, Budget(None)))
+            self._answers = self._answers.joined(look_up(self._lookups, self._search, Budget(None), riders))
 
     def kept(self) -> DataFrame:
         """Return which objects are kept, and why. Columns: ``schemas.KEPT``."""
@@ -98,7 +100,9 @@ class TwinPaths:
         return kept_of(self._search.context.spark, self._alike, self._answers)
 
 
-def find_twins(unreferenced: DataFrame, heads: Sequence[Heads], search: TwinSearch) -> TwinPaths:
+def find_twins(
+    unreferenced: DataFrame, heads: Sequence[Heads], search: TwinSearch, riders: Riders | None = None
+) -> TwinPaths:
     """Look up where branches may show unreferenced objects as hidden twins.
 
     ``unreferenced`` has columns ``address`` and ``size``, which may be ``ANY_SIZE``. It is read several times, so pass
@@ -126,8 +130,9 @@ def find_twins(unreferenced: DataFrame, heads: Sequence[Heads], search: TwinSear
             return nowhere
         alike = unreferenced.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
         lookups = _lookups(head_ranges, paths, branches, search.max_paths)
-        answers = try_look_up(lookups, search)
-        if answers is None:
+        answers = try_look_up(lookups, search, riders)
+        # A path without an answer has all objects kept that it may show, so these must be few.
+        if answers is None or (answers.unanswered and len(lookups or ()) > search.max_lookups):
             contents = search.keep("contents", _with_md5(alike, search), CONTENTS)
             same_content = same_contents(paths.dataframe, contents.dataframe)
             if paths.manifest.facts["summed"]:
@@ -138,7 +143,7 @@ def find_twins(unreferenced: DataFrame, heads: Sequence[Heads], search: TwinSear
             narrowed = search.keep("paths_of_same_content", same_content, _PATHS, **measures)
             alike = same_contents(contents.dataframe, narrowed.dataframe)
             lookups = _lookups(head_ranges, narrowed, branches, search.max_paths)
-            answers = try_look_up(lookups, search)
+            answers = try_look_up(lookups, search, riders)
         if paths.manifest.facts["any_size"]:
             alike = unreferenced.withColumn("md5", F.lit(""))
         if answers is None:
@@ -250,11 +255,12 @@ def _lookups(
     if paths.manifest.facts["summed"]:
         return None
     in_heads = head_ranges.dataframe.join(paths.dataframe, "range_id")
-    rows = in_heads.select("metarange_id", "path", "size", "md5").limit(max_paths + 1)
+    rows = to_arrow(in_heads.select("metarange_id", "path", "size", "md5").limit(max_paths + 1))
+    columns = (rows.column(name).to_pylist() for name in ("metarange_id", "path", "size", "md5"))
     lookups = (
-        Lookup(branch, bytes(row["path"]), row["size"], row["md5"])
-        for row in rows.collect()
-        for branch in branches[row["metarange_id"]]
+        Lookup(branch, path, size, md5)
+        for metarange_id, path, size, md5 in zip(*columns, strict=True)
+        for branch in branches[metarange_id]
     )
     limited = list(islice(lookups, max_paths + 1))
     return limited if len(limited) <= max_paths else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import attrgetter
@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from lakefs_gc.engine.decide.shown.ask_branch import Budget, BudgetExceededError, Lookup, ask
+from lakefs_gc.engine.decide.shown.ask_branch import Answer, Budget, BudgetExceededError, Lookup, ask
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -41,6 +41,8 @@ _CALLS_AT_ONCE = 16
 _PATHS_OF_A_PART = 500
 _PATHS_PER_LOOKUP = 10
 """The server shows many paths in the time of a lookup, if they are near each other. So try, up to so many."""
+_MOST_PATHS = 200_000
+"""50 MB of the driver's memory."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class TwinSearch:
     @property
     def max_paths(self) -> int:
         """The most paths to try."""
-        return self.max_lookups * _PATHS_PER_LOOKUP
+        return max(self.max_lookups, min(self.max_lookups * _PATHS_PER_LOOKUP, _MOST_PATHS))
 
     def compared(self, sizes: pa.Int64Array) -> pa.Int64Array:
         """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""
@@ -87,40 +89,71 @@ class Answers:
     shown: set[str] = field(default_factory=set)
     unanswered: set[Lookup] = field(default_factory=set)
 
+    def add(self, lookup: Lookup, addresses: tuple[str, ...] | None) -> None:
+        """Add the answer to one lookup."""
+        if addresses is None:
+            self.unanswered.add(lookup)
+        else:
+            self.shown.update(addresses)
+
     def joined(self, others: Answers) -> Answers:
         """Return what these and other lookups showed."""
         return Answers(self.shown | others.shown, self.unanswered | others.unanswered)
 
 
-def try_look_up(lookups: Collection[Lookup] | None, search: TwinSearch) -> Answers | None:
+class Riders:
+    """Lookups that are answered on the way if a page that is read for others has their paths."""
+
+    def __init__(self, lookups: Iterable[Lookup] = ()) -> None:
+        self.answered = set[Lookup]()
+        self.answers = Answers()
+        self._of_branch: dict[str, dict[str, Lookup]] = {}
+        for lookup in lookups:
+            with suppress(UnicodeDecodeError):
+                self._of_branch.setdefault(lookup.branch, {})[lookup.path.decode()] = lookup
+
+    def of(self, branch: str) -> Mapping[str, Lookup]:
+        """Return those of a branch by their paths."""
+        return self._of_branch.get(branch, {})
+
+    def add(self, answered: Iterable[Answer]) -> None:
+        """Add these answers."""
+        for lookup, addresses in answered:
+            self.answered.add(lookup)
+            self.answers.add(lookup, addresses)
+
+
+def try_look_up(lookups: Collection[Lookup] | None, search: TwinSearch, riders: Riders | None = None) -> Answers | None:
     """Return what branches show at these paths; None for None, or if they take more than ``search.max_lookups``.
 
     Up to ``search.max_lookups`` paths are always looked up. Raises what a lookup raises.
     """
     if lookups is None:
         return None
+    budget = Budget(search.max_lookups if len(lookups) > search.max_lookups else None)
     try:
-        return look_up(lookups, search, Budget(search.max_lookups if len(lookups) > search.max_lookups else None))
+        return look_up(lookups, search, budget, riders)
     except BudgetExceededError:
         return None
 
 
-def look_up(lookups: Collection[Lookup], search: TwinSearch, budget: Budget) -> Answers:
+def look_up(lookups: Collection[Lookup], search: TwinSearch, budget: Budget, riders: Riders | None = None) -> Answers:
     """Return what branches show at these paths. Raises ``BudgetExceededError``, and what a lookup raises."""
-    found = Answers()
-    answers = map_unordered(
-        lambda part: ask(part, search.context.server, search.run, budget), _parts(lookups), _CALLS_AT_ONCE
-    )
+    found, riders = Answers(), riders or Riders()
+    server, run = search.context.server, search.run
+
+    def asked(part: list[Lookup]) -> tuple[list[Answer], list[Answer]]:
+        return ask(part, server, run, budget, riders.of(part[0].branch))
+
+    answers = map_unordered(asked, _parts(lookups), _CALLS_AT_ONCE)
     done = 0
     with RUN_PROGRESS.step("twins_lookups"), closing(answers):
-        for part, answered in answers:
+        for part, (answered, on_the_way) in answers:
             RUN_PROGRESS.count("paths", done, total=len(lookups))
             done += len(part)
+            riders.add(on_the_way)
             for lookup, addresses in answered:
-                if addresses is None:
-                    found.unanswered.add(lookup)
-                else:
-                    found.shown.update(addresses)
+                found.add(lookup, addresses)
     logger.info(
         "repository %s: looked up %s paths, %s without an answer",
         search.run.repository,

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
+from lakefs_gc.engine.decide.shown.heads import Heads
 from lakefs_gc.engine.decide.shown.hidden_twins import find_twins
 from lakefs_gc.engine.decide.shown.lookups import TwinSearch
-from lakefs_gc.engine.decide.shown.unlisted_changes import OmittedSearch, counting_changes, is_complete
+from lakefs_gc.engine.decide.shown.unlisted_changes import Counting, OmittedSearch, counting_changes, is_complete
 
 
 class Shown(NamedTuple):
@@ -32,34 +33,58 @@ def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSear
     a DataFrame that is stored. ``staged`` are the facts of ``uncommitted``. The server omits an object because of the
     head at the time of its list, which is the one before the list or a later one.
 
-    A second look searches twice: what is moved once during the first search is where it is now in the second, and what
-    is moved during the second was where it had been in the first. It reads commits and other repositories before the
-    first and after the second. A mark, which a second look follows, saves time: it searches once, and counts the
+    A second look searches twice. A mark, which a second look follows, saves time: it searches once, and counts the
     changes during the lookups.
     """
     before, server, repository = staged["heads"], search.context.server, search.run.repository
     server.expect_branches(repository, before)
     now, absences_before = server.heads_of(repository), server.absences.copy()
     with counting_changes(unreferenced, {**before, **now}, search, at_once=for_mark) as counting:
-        twins = [find_twins(unreferenced, (before, now), search)]
-        counted = counting.result()
-        later = server.heads_of(repository)
-        is_whole_list = is_complete(staged["listed"], counted, before, later, search.run)
-        omitted = OmittedSearch(search, list_is_complete=is_whole_list)
-        if for_mark:
-            if not is_whole_list:
-                omitted.look_up([*counted, *counting.read({**before, **later})])
-        else:
-            omitted.look_up(counted)
-            moved = {branch: commit_id for branch, commit_id in later.items() if now.get(branch) != commit_id}
-            if moved:
-                twins.append(find_twins(unreferenced, (moved,), replace(search, name=f"{search.name}_moved")))
-            for paths in twins:
-                paths.look_up_again()
-            omitted.look_up(counting.read({**before, **now, **later}))
+        search_branches = _search_once if for_mark else _search_twice
+        kept = search_branches(unreferenced, staged, now, search, counting)
     # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. A branch
     # for which the server said that it does not exist was not searched either, and that answer may be wrong.
     absences = server.absences
     searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
-    kept = reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced))
     return Shown(kept.distinct(), frozenset(searched), searched == now.keys())
+
+
+def _search_once(
+    unreferenced: DataFrame, staged: dict[str, Any], now: Heads, search: TwinSearch, counting: Counting
+) -> DataFrame:
+    before = staged["heads"]
+    twins = find_twins(unreferenced, (before, now), search)
+    counted = counting.result()
+    later = search.context.server.heads_of(search.run.repository)
+    is_whole_list = is_complete(staged["listed"], counted, before, later, search.run)
+    omitted = OmittedSearch(search, list_is_complete=is_whole_list)
+    if not is_whole_list:
+        omitted.look_up([*counted, *counting.read({**before, **later})])
+    return twins.kept().unionByName(omitted.kept(unreferenced))
+
+
+def _search_twice(
+    unreferenced: DataFrame, staged: dict[str, Any], now: Heads, search: TwinSearch, counting: Counting
+) -> DataFrame:
+    """Search everything, then everything again.
+
+    What is moved once during the first search is where it is now in the second, and what is moved during the second was
+    where it had been in the first. The look reads commits and other repositories before the first and after the second.
+    """
+    before, server, repository = staged["heads"], search.context.server, search.run.repository
+    counted = counting.result()
+    is_whole_list = is_complete(staged["listed"], counted, before, server.heads_of(repository), search.run)
+    omitted = OmittedSearch(search, list_is_complete=is_whole_list)
+    riders = omitted.riders(counted)
+    twins = [find_twins(unreferenced, (before, now), search, riders)]
+    omitted.look_up(counted, riders)
+
+    later = server.heads_of(repository)
+    counted = counting.read({**before, **now, **later})
+    riders = omitted.riders(counted)
+    twins[0].look_up_again(riders)
+    moved = {branch: commit_id for branch, commit_id in later.items() if now.get(branch) != commit_id}
+    if moved:
+        twins.append(find_twins(unreferenced, (moved,), replace(search, name=f"{search.name}_moved"), riders))
+    omitted.look_up(counted, riders)
+    return reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced))

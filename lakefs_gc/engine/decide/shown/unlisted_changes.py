@@ -38,7 +38,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.decide.shown.ask_branch import Lookup
-from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, Answers, TwinSearch, kept_of, try_look_up
+from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, Answers, Riders, TwinSearch, kept_of, try_look_up
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
@@ -142,13 +142,22 @@ class OmittedSearch:
         self._answers = Answers()
         self._too_many = set[int]()
 
-    def look_up(self, changed: Sequence[_Changes]) -> None:
-        """Look up the paths of these changes, or have all objects of their sizes kept if they are too many."""
-        search, answers = self._search, None
+    def riders(self, changed: Sequence[_Changes]) -> Riders:
+        """Return the lookups that ``look_up`` is about to make for these changes."""
+        lookups = None if self._list_is_complete else self._some(changes.every for changes in changed)
+        return Riders((lookups or self._some(changes.alike for changes in changed)) or ())
+
+    def look_up(self, changed: Sequence[_Changes], riders: Riders | None = None) -> None:
+        """Look up the paths of these changes, or have all objects of their sizes kept if they are too many.
+
+        ``riders`` are those that were on their way with other lookups.
+        """
+        search, answers, riders = self._search, None, riders or Riders()
+        self._answers = self._answers.joined(riders.answers)
         if not self._list_is_complete:
-            answers = self._answers_to(changes.every for changes in changed)
+            answers = self._answers_to((changes.every for changes in changed), riders)
         if answers is None:
-            answers = self._answers_to(changes.alike for changes in changed)
+            answers = self._answers_to((changes.alike for changes in changed), riders)
         if answers is not None:
             self._answers = self._answers.joined(answers)
         elif not self._list_is_complete:
@@ -160,14 +169,18 @@ class OmittedSearch:
             )
             self._too_many.update(*(changes.sizes for changes in changed))
 
-    def _answers_to(self, lookups: Iterable[list[Lookup]]) -> Answers | None:
+    def _answers_to(self, lookups: Iterable[list[Lookup]], riders: Riders) -> Answers | None:
         """Return the answers to these lookups of each branch; None if they are too many."""
-        found, search = dict[Lookup, None](), self._search
+        some = self._some(lookups)
+        return None if some is None else try_look_up(some - riders.answered, self._search)
+
+    def _some(self, lookups: Iterable[list[Lookup]]) -> set[Lookup] | None:
+        found, search = set[Lookup](), self._search
         for of_branch in lookups:
-            found.update(dict.fromkeys(of_branch))
+            found.update(of_branch)
             if len(of_branch) > search.max_lookups or len(found) > search.max_paths:
                 return None
-        return try_look_up(found, search)
+        return found
 
     def kept(self, unreferenced: DataFrame) -> DataFrame:
         """Return which of these objects (columns ``address`` and ``size``) are kept. Columns: ``schemas.KEPT``."""

@@ -202,6 +202,22 @@ def test_too_many_to_look_up(spark: SparkSession, tmp_path: Path, request: pytes
         assert (facts["shielded"], facts["shielded_bytes"]) == (4, 24)
 
 
+def test_a_path_without_an_answer_keeps_what_may_be_there(spark: SparkSession, repository: LakeRepository) -> None:
+    """More paths than may be looked up one by one are answered by a page, but for one that the API cannot name."""
+    for number in range(5):
+        repository.put(f"same/{number}", "123456")
+    repository.put("odd\N{REPLACEMENT CHARACTER}", "654321")
+    repository.commit()
+    repository.keep_days(10)
+    repository.delete("odd\N{REPLACEMENT CHARACTER}")
+    garbage = repository.put_stray("data/s/of-other-content", b"abcdef")
+    hidden = twin(repository, "same/0", content="123456")
+    collector = Collector(spark, repository, safety=SafetyParameters(max_twin_lookups=3))
+    collector.collect()
+    assert kept(collector) == {hidden: "shown_by_a_branch"}
+    assert collector.addresses("candidates") == {garbage}
+
+
 @pytest.mark.usefixtures("few_paths")
 def test_too_many_branches_to_look_up(spark: SparkSession, repository: LakeRepository) -> None:
     """Few paths, which many branches have: they are narrowed down as they are."""
