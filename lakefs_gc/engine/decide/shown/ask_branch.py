@@ -104,7 +104,7 @@ def _answers(
             yield from ((lookup, None if REPLACEMENT_CHARACTER in path else ()) for path, lookup in named[place:])
             return
         except ServerError as error:
-            # One object that the server cannot show fails the page of all, and nobody may want to know of that one.
+            # The server fails for a whole page if it cannot show one object, which may be none of the wanted ones.
             logger.warning("each path is looked up alone, because a page cannot be read: %s", error.message)
             budget.without_pages = True
             continue

@@ -125,15 +125,20 @@ def test_an_omitted_object_that_is_committed_during_a_second_look_outlives_the_s
     assert repository.read("a", ref=commits[0]) == b"123"
 
 
+def hidden_twin(repository: LakeRepository) -> str:
+    """Return the key of an object of 9 bytes that only the path ``committed`` of ``main`` shows."""
+    repository.put("committed", "of size 9")
+    repository.commit()
+    return repository.put("committed", "of size 9")
+
+
 @pytest.mark.parametrize("moved_to", ["another path", "another branch"])
 def test_a_hidden_twin_that_is_moved_before_its_lookup_outlives_the_sweep(
     repository: LakeRepository, collector: Collector, server: MovesDuringTheSearch, moved_to: str
 ) -> None:
     """It is no change when the changes are read, so they are read again."""
     garbage = repository.put_stray("data/s/garbage", b"1234567")
-    repository.put("committed", "of size 9")
-    repository.commit()
-    twin = repository.put("committed", "of size 9")
+    twin = hidden_twin(repository)
     mark = collector.mark_objects(twin, garbage)
     collector.collect(until="uncommitted")
     assert twin not in collector.addresses("uncommitted")
@@ -222,9 +227,7 @@ def test_a_hidden_twin_that_is_moved_to_a_path_of_a_head_that_moved_outlives_the
 ) -> None:
     """The heads were read before, so nothing looks for it at that path in the first search of branches."""
     garbage = repository.put_stray("data/s/garbage", b"1234567")
-    repository.put("committed", "of size 9")
-    repository.commit()
-    twin = repository.put("committed", "of size 9")
+    twin = hidden_twin(repository)
     mark = collector.mark_objects(twin, garbage)
     collector.collect(until="uncommitted")
 
