@@ -50,6 +50,7 @@ class PlainCollector(AssetCollector):
                 # A run of a sensor, because this instance has no statuses of assets that a refused run could keep.
                 run=SimpleNamespace(
                     asset_selection=None,  # all
+                    step_keys_to_execute=None,
                     run_id=self.run_key,
                     tags={SENSOR_NAME_TAG: "histories"},
                     parent_run_id=None,

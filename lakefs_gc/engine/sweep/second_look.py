@@ -212,7 +212,7 @@ class SecondLook:
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
         self._graph: CommitGraph | None = None  # histories only grow, so each look reads only new commits
         self._found: list[DataFrame] = []
-        self._deleted = set[str]()  # other repositories
+        self._others, self._deleted = set[str](), set[str]()  # repositories
         self._merged = 0
         self._looks = 0
 
@@ -262,9 +262,9 @@ class SecondLook:
         return reduce(DataFrame.unionByName, seen_now)
 
     def _lacks_repositories(self, foreign: Dataset, again: Dataset) -> bool:
-        """Return whether a look's first reading lacks repositories that the mark or the run knew.
+        """Return whether a look's first reading lacks repositories that the mark, the run or an earlier look knew.
 
-        One that the first and the last reading of a look lack is deleted: it is not missed any more.
+        One that the first and the last reading of a look lack is deleted: it is not missed until it is listed again.
 
         The answer that such a repository does not exist may be wrong, of a replica that is behind. What left it since,
         and it was deleted, is only in something that may have been read before.
@@ -272,8 +272,10 @@ class SecondLook:
         if foreign.manifest.facts["switched_off"]:
             return False
         listed = foreign.manifest.facts["repositories"].keys()
-        lacked = set(self._run.repositories) - listed - self._deleted
-        self._deleted |= lacked - again.manifest.facts["repositories"].keys()
+        listed_again = again.manifest.facts["repositories"].keys()
+        lacked = {*self._run.repositories, *self._others} - listed - self._deleted
+        self._others |= listed | listed_again
+        self._deleted = (self._deleted | lacked) - listed - listed_again
         return bool(lacked)
 
     def _search_again(self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, *, must: bool) -> bool:

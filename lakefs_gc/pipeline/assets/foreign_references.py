@@ -22,8 +22,9 @@ def foreign_references(
     """Every address of this namespace that another repository refers to by its full address (zero-copy imports)."""
     run_context = engine.context()
     run = continue_run(run_context, store_listing.manifest)
-    selected = context.run.asset_selection
-    if not selected or any(key.path[-1] == "uncommitted" for key in selected):
+    selected, steps = context.run.asset_selection, context.run.step_keys_to_execute
+    is_selected = not selected or any(key.path[-1] == "uncommitted" for key in selected)
+    if is_selected and (steps is None or "uncommitted" in steps):
         begin_uncommitted(run_context, run)  # the server works while this stage reads
     output = stage.foreign_references(run_context, run)
     unreadable = output.facts["unreadable"]

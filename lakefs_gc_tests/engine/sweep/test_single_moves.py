@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import RLock
 from types import SimpleNamespace
@@ -161,49 +161,54 @@ def repository(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> LakeRepository:
     return repository
 
 
-def move_all(objects: Iterable[Movable]) -> None:
-    for movable in objects:
-        movable.move()
+@dataclass
+class Moving:
+    """Objects to move, and a mark of them."""
 
+    spark: SparkSession
+    repository: LakeRepository
+    moves: Sequence[tuple[str, str]]
 
-def not_seen(
-    spark: SparkSession,
-    moves: Sequence[tuple[str, str]],
-    server: MovesBefore,
-    repository: LakeRepository,
-    monkeypatch: pytest.MonkeyPatch,
-) -> set[str]:
-    """Return which moves a look has not seen."""
-    objects = [Movable(repository, place, *move) for place, move in enumerate(moves)]
-    for movable in objects:
-        repository.put(f"hidden-{movable.number}", movable.content.decode())
-    repository.put("a")
-    repository.commit()
-    repository.branch("dev")
-    for movable in objects:
-        movable.prepare()
-    collector = Collector(spark, repository)
-    mark = collector.mark_objects(*(movable.key for movable in objects))
+    def __post_init__(self) -> None:
+        repository = self.repository
+        self.objects = [Movable(repository, place, *move) for place, move in enumerate(self.moves)]
+        for movable in self.objects:
+            repository.put(f"hidden-{movable.number}", movable.content.decode())
+        repository.put("a")
+        repository.commit()
+        repository.branch("dev")
+        for movable in self.objects:
+            movable.prepare()
+        self.collector = Collector(self.spark, repository)
+        self.mark = self.collector.mark_objects(*(movable.key for movable in self.objects))
 
-    def omitted(side: str) -> list[str]:
-        return ["", *(movable.key for movable in objects if getattr(movable, side).startswith("omitted"))]
+    def not_seen(self, server: MovesBefore, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+        """Return which moves a look has not seen. Its list of uncommitted data has no omitted entry."""
 
-    def listed(*arguments: Any, **options: Any) -> StageOutput:
-        output = uncommitted.uncommitted(*arguments, **options)
-        omits = F.col("address").isin(omitted("source" if server.list_omits else "destination"))
-        rows, without = output.dataframe, output.dataframe.where(omits).count()
-        return replace(
-            output, dataframe=rows.where(~omits), facts={**output.facts, "listed": output.facts["listed"] - without}
-        )
+        def omitted(side: str) -> list[str]:
+            return ["", *(each.key for each in self.objects if getattr(each, side).startswith("omitted"))]
 
-    monkeypatch.setattr(second_look, "uncommitted", listed)
-    collector.server = server
-    server.move = lambda: move_all(objects)
-    look = collector.second_look(collector.begin(), mark)
-    server.calls = 0
-    suspects = spark.createDataFrame([(m.key, len(m.content)) for m in objects], "address string, size long")
-    found = {row["address"] for row in look(suspects.localCheckpoint()).collect()}
-    return {f"{movable.source} > {movable.destination}" for movable in objects if movable.key not in found}
+        def listed(*arguments: Any, **options: Any) -> StageOutput:
+            output = uncommitted.uncommitted(*arguments, **options)
+            omits = F.col("address").isin(omitted("source" if server.list_omits else "destination"))
+            rows, without = output.dataframe, output.dataframe.where(omits).count()
+            return replace(
+                output, dataframe=rows.where(~omits), facts={**output.facts, "listed": output.facts["listed"] - without}
+            )
+
+        monkeypatch.setattr(second_look, "uncommitted", listed)
+        self.collector.server = server
+        server.move = self.move_all
+        look = self.collector.second_look(self.collector.begin(), self.mark)
+        server.calls = 0
+        suspects = [(movable.key, len(movable.content)) for movable in self.objects]
+        rows = self.spark.createDataFrame(suspects, "address string, size long").localCheckpoint()
+        found = {row["address"] for row in look(rows).collect()}
+        return {f"{each.source} > {each.destination}" for each in self.objects if each.key not in found}
+
+    def move_all(self) -> None:
+        for movable in self.objects:
+            movable.move()
 
 
 @pytest.mark.parametrize(
@@ -232,25 +237,26 @@ def test_a_single_move_is_seen(
     moves: Sequence[tuple[str, str]],
 ) -> None:
     server = MovesBefore(repository, method, number)
-    assert not not_seen(spark, moves, server, repository, monkeypatch)
+    assert not Moving(spark, repository, moves).not_seen(server, monkeypatch)
     assert server.has_moved, server.calls
 
 
 @pytest.mark.of_ci
-@pytest.mark.parametrize(
-    ("moves", "number"),
-    [(SAME_NUMBER, number) for number in range(20, 220, 20)] + [(OTHERS, number) for number in range(100, 600, 50)],
-)
+@pytest.mark.parametrize("eighth", range(8))
+@pytest.mark.parametrize("moves", [SAME_NUMBER, OTHERS], ids=["same number", "others"])
 def test_single_moves_before_any_request_are_seen(
     spark: SparkSession,
     repository: LakeRepository,
     monkeypatch: pytest.MonkeyPatch,
     moves: Sequence[tuple[str, str]],
-    number: int,
+    eighth: int,
 ) -> None:
-    server = MovesBefore(repository, "_call", number)
-    assert not not_seen(spark, moves, server, repository, monkeypatch)
-    assert server.has_moved, server.calls
+    moving = Moving(spark, repository, moves)
+    counting = MovesBefore(repository, "_call", -1)
+    assert not moving.not_seen(counting, monkeypatch)
+    server = MovesBefore(repository, "_call", counting.calls * (2 * eighth + 1) // 16)
+    assert not moving.not_seen(server, monkeypatch)
+    assert server.has_moved
 
 
 def test_a_move_from_a_repository_that_the_first_list_lacks_is_seen(
@@ -266,7 +272,8 @@ def test_a_move_from_a_repository_that_the_first_list_lacks_is_seen(
         return [] if len(lists) == 2 else others
 
     monkeypatch.setattr(server, "other_repositories", without)
-    assert not not_seen(spark, [("imported", "hidden main"), ("imported", "over dev")], server, repository, monkeypatch)
+    moving = Moving(spark, repository, [("imported", "hidden main"), ("imported", "over dev")])
+    assert not moving.not_seen(server, monkeypatch)
     assert lists[:3] == [2, 2, 0], "at the beginning of the run, of the look, and after the search of branches"
 
 
@@ -294,3 +301,7 @@ def test_a_repository_that_is_there_after_all_is_missed_again(spark: SparkSessio
     assert lacks("", "other")
     assert lacks("", "")
     assert not lacks("", "")
+    assert not lacks("other", "other")
+    assert lacks("", ""), "it was there again"
+    assert not lacks("new", "new")
+    assert lacks("", "new"), "the run did not know it"

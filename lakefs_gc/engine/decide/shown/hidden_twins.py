@@ -82,11 +82,20 @@ class TwinPaths:
     """Where branches may show hidden twins, and what they showed there.
 
     ``alike`` are the unreferenced objects that may be hidden (columns ``CONTENTS``). ``lookups`` are the paths, and
-    ``answers`` what they showed; None if they were too many.
+    ``answers`` what they showed; None if they were too many. ``besides`` are objects that other paths showed (columns
+    ``schemas.KEPT``).
     """
 
-    def __init__(self, search: TwinSearch, alike: DataFrame, lookups: list[Lookup], answers: Answers | None) -> None:
+    def __init__(
+        self,
+        search: TwinSearch,
+        alike: DataFrame,
+        lookups: list[Lookup],
+        answers: Answers | None,
+        besides: DataFrame | None = None,
+    ) -> None:
         self._search, self._alike, self._lookups, self._answers = search, alike, lookups, answers
+        self._besides = besides
 
     def look_up_again(self, riders: Riders) -> None:
         """Look up the paths once more. Objects are kept for what was shown at either time."""
@@ -96,8 +105,10 @@ class TwinPaths:
     def kept(self) -> DataFrame:
         """Return which objects are kept, and why. Columns: ``schemas.KEPT``."""
         if self._answers is None:
-            return self._alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
-        return kept_of(self._search.context.spark, self._alike, self._answers)
+            kept = self._alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
+        else:
+            kept = kept_of(self._search.context.spark, self._alike, self._answers)
+        return kept if self._besides is None else kept.unionByName(self._besides)
 
 
 def find_twins(
@@ -131,8 +142,11 @@ def find_twins(
         alike = unreferenced.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
         lookups = _lookups(head_ranges, paths, branches, search.max_paths)
         answers = try_look_up(lookups, search, riders)
+        besides = None
         # A path without an answer has all objects kept that it may show, so these must be few.
         if answers is None or (answers.unanswered and len(lookups or ()) > search.max_lookups):
+            if answers is not None:
+                besides = kept_of(spark, alike, Answers(answers.shown))
             contents = search.keep("contents", _with_md5(alike, search), CONTENTS)
             same_content = same_contents(paths.dataframe, contents.dataframe)
             if paths.manifest.facts["summed"]:
@@ -153,7 +167,7 @@ def find_twins(
                 search.run.repository,
                 f"{search.max_lookups:,}",
             )
-        return TwinPaths(search, alike, lookups or [], answers)
+        return TwinPaths(search, alike, lookups or [], answers, besides)
 
 
 # -- paths of heads whose entry has the size of an unreferenced object -----------------------------------------

@@ -24,6 +24,7 @@ class Counts(LakeFSClient):
         super().__init__(repository.lake.credentials)
         self.pages, self.paths = list[int](), list[str]()
         self.omits = set[str]()
+        self.shows_besides = dict[str, str]()
         self.is_stale = self.fails = False
         self.most = 1000
 
@@ -37,7 +38,7 @@ class Counts(LakeFSClient):
         amount = min(amount, self.most)
         shown, has_more = super().shown_page(repository, branch, amount, after="" if self.is_stale else after)
         self.pages.append(len(shown))
-        return {path: url for path, url in shown.items() if path not in self.omits}, has_more
+        return {path: url for path, url in shown.items() if path not in self.omits} | self.shows_besides, has_more
 
     def shown_address(self, repository: str, branch: str, path: str) -> str:
         self.paths.append(path)
@@ -108,6 +109,14 @@ def test_a_path_that_a_page_lacks_is_asked_for_alone(repository: LakeRepository,
     server.omits = {"0003", "0019"}
     assert answers(lookups(path for path in expected), server, run) == expected
     assert sorted(server.paths) == ["0003", "0019"]
+
+
+def test_a_page_answers_for_no_name_that_may_be_another(repository: LakeRepository, server: Counts, run: GCRun) -> None:
+    """The server shows a path with a byte that is not UTF-8 in this way."""
+    expected = stage(repository, ["a", "b"])
+    name = "b\N{REPLACEMENT CHARACTER}"
+    server.shows_besides = {name: repository.namespace + "data/s/of-another-path"}
+    assert answers(lookups(["a", "b", name]), server, run) == {**expected, name.encode(): None}
 
 
 def test_a_path_that_the_api_cannot_name_is_unknown(repository: LakeRepository, server: Counts, run: GCRun) -> None:
