@@ -86,9 +86,8 @@ class _Changes:
 
 @dataclass(frozen=True)
 class Counting:
-    """The count of the changes of all branches. ``wanted`` are the sizes of unreferenced objects; None without any."""
+    """The count of the changes of all branches."""
 
-    wanted: ValueFilter | None
     result: Callable[[], list[_Changes]]
     """Counts, or waits for the count, and returns the changes of each branch. Raises what calls of the server raise."""
     read: Callable[[Iterable[str]], list[_Changes]]
@@ -110,13 +109,13 @@ def counting_changes(
         return _read(branches, wanted, search, Event())
 
     if not at_once:
-        yield Counting(wanted, lambda: read(heads), read)
+        yield Counting(lambda: read(heads), read)
         return
     search.context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     stopped = Event()
     executor = ThreadPoolExecutor(1, "changes")
     try:
-        yield Counting(wanted, executor.submit(_read, heads, wanted, search, stopped).result, read)
+        yield Counting(executor.submit(_read, heads, wanted, search, stopped).result, read)
     finally:
         stopped.set()
         executor.shutdown(wait=False)
