@@ -266,8 +266,8 @@ class SecondLook:
 
         One that the first and the last reading of a look lack is deleted: it is not missed until it is listed again.
 
-        The answer that such a repository does not exist may be wrong, of a replica that is behind. What left it since,
-        and it was deleted, is only in something that may have been read before.
+        The answer that such a repository does not exist may be wrong, of a replica that is behind. An object that left
+        it before it was deleted may be only where this look had read before.
         """
         if foreign.manifest.facts["switched_off"]:
             return False

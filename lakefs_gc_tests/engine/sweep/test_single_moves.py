@@ -215,6 +215,7 @@ class Moving:
     ("method", "number", "moves"),
     [
         # After the list and before all lookups: the number of changes stays the same.
+        ("metaranges_of", 0, [("hidden main", "over dev")]),
         ("metaranges_of", 0, [("hidden main", "over dev"), ("omitted main", "over dev")]),
         ("metaranges_of", 0, [("commit", "over main"), ("imported", "over dev")]),
         # Between the lookups of the two branches.
