@@ -431,7 +431,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "for mounts in (context.settings.mounts, mounts_at_mark)",
         "for mounts in (context.settings.mounts,)",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "a_mount_led",
     ),
     Mutant(
@@ -458,7 +458,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "mounts_at_mark is None or any(",
         "any(",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "a_mount_led",
     ),
     Mutant(

@@ -243,7 +243,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/run.py",
         "if (ServerIdentity.of(server, repository), namespace) != (run.server, run.namespace):",
         "if False:",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "another_server",
     ),
     Mutant(

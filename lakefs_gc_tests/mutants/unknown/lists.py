@@ -34,7 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/remembered_list.py",
         "            if name not in listed:\n",
         "            if False:\n",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "list_of_repositories",
     ),
     Mutant(
@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/remembered_list.py",
         "            if not omitted or (",
         "            if True or (",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "list_of_repositories",
     ),
     Mutant(
@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "{*run.repositories, *mark.repositories}",
         "{*run.repositories}",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "another_machine",
     ),
     Mutant(
@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/remembered_list.py",
         "            # lakeFS checks the permission first, also for what does not exist.\n",
         "            return False\n",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "deleted_during_a_sweep",
     ),
     Mutant(

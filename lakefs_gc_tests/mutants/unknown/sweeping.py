@@ -245,7 +245,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "        refuse_overlaps(context.server.repository(run.repository), others, context.settings)\n",
         "",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "created_in_the_namespace",
     ),
     never(
@@ -387,7 +387,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/preconditions.py",
         '(*run.server_folders, *mark.run.get("server_folders", ()))',
         "run.server_folders",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "known_at_the_sweep",
     ),
     Mutant(
@@ -432,7 +432,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         'self._remember(self._read_foreign("_of_new"))',
         "pass",
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "only_the_last_list",
     ),
     Mutant(
@@ -441,7 +441,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         'any(facts["repositories"].get(o.name) != o.identity for o in others)',
         'not {o.name for o in others} <= set(facts["repositories"])',
-        "engine/sweep/test_second_look_reads.py",
+        "engine/sweep/test_second_look_repositories.py",
         "only_the_last_list",
     ),
     Mutant(
