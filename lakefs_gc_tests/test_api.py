@@ -14,7 +14,8 @@ import lakefs_gc
 from lakefs_gc.engine.explain.answers import State
 from lakefs_gc.engine.forecast.outlook import NEVER_COMMITTED, Total
 from lakefs_gc.errors import ConfigurationError, MarkError
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment, repository_with_garbage
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 

@@ -15,7 +15,7 @@ from dagster import AssetKey, DagsterInstance
 from lakefs_gc_tests.docs.generate import DOCS
 from lakefs_gc_tests.docs.pages import blocks
 from lakefs_gc_tests.support.asset_graph import GRAPH, JOBS
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, with_garbage
 

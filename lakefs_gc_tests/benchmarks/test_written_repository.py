@@ -11,7 +11,7 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.benchmarks.written_repository import WrittenShape, plan, write_repository
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 
 SHAPE = WrittenShape(objects=120, branches=12, commits=26, staged=24, garbage=17)
 ROOT = "local://compared"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.commands import Run
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import name_server
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.commands import Run
 from lakefs_gc_tests.support.faulty_store import StoreInS3, levelled_s3, store_in_s3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import name_server
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, with_garbage
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.engine.records.mark import MarkPaths
-from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.killing import kill_session
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake
 from lakefs_gc_tests.support.processes import TIMEOUT_SECONDS, CommandLine
 

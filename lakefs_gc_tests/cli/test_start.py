@@ -18,8 +18,8 @@ from dagster import DagsterInstance
 
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.pipeline.instances import configured_instance, traits
-from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.commands import Run
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment
 
 __all__ = ["lake_of_environment"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.engine.spark.compat import spark_version
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.processes import CommandLine
 

@@ -12,7 +12,7 @@ import pytest
 from lakefs_gc.engine.spark.java import ensure_java
 from lakefs_gc_tests.docs.generate import DOCS
 from lakefs_gc_tests.docs.pages import blocks
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake
 from lakefs_gc_tests.support.user_environment import environment_of_user
 

@@ -18,9 +18,9 @@ import pytest
 
 from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
 from lakefs_gc_tests.support.faulty_store import LevelledS3, credentials
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.processes import CommandLine
 from lakefs_gc_tests.support.standalone_cluster import Machine, StandaloneCluster
 

@@ -11,8 +11,8 @@ import pytest
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.docs.generate import DOCS
 from lakefs_gc_tests.docs.pages import blocks
-from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.emulators import namespace_behind_proxy
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.needed_permissions import documented, needed
 from lakefs_gc_tests.support.user_environment import TIMEOUT_SECONDS, environment_of_user
 

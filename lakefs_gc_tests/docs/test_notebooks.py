@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.explain.answers import State
 from lakefs_gc_tests.docs.generate import DOCS
 from lakefs_gc_tests.docs.pages import blocks
-from lakefs_gc_tests.support.collector import Collector, Lake
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment
 
 __all__ = ["lake_of_environment"]

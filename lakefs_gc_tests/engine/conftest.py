@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_store import levelled_s3, store_in_s3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import lake
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 

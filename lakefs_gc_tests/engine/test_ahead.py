@@ -16,7 +16,8 @@ from lakefs_gc.engine.collect.references.commit_graph import history_so_far, rea
 from lakefs_gc.engine.collect.references.uncommitted import begin_uncommitted, uncommitted
 from lakefs_gc.errors import ServerUnavailableError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.fake_gcs import FakeGCS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.emulators import lead
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.store_proxy import StoreAnswer, StoreProxy, before_fake_gcs
 
 _BUCKET, _OTHER_NAME = "lakefs-gc-tests", "lakefs-gc-mount"

@@ -38,7 +38,7 @@ from lakefs_gc.errors import (
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 DAY_SECONDS = 86_400

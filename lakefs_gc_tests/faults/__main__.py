@@ -30,7 +30,7 @@ from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.faults.replay import FAULTS, NOT_REACHED, WRONG, Case, Replay
 from lakefs_gc_tests.properties.__main__ import SPARK_CONFIG
 from lakefs_gc_tests.support import impatient_daemon
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.store_proxy import StoreProxy, before_azurite, before_fake_gcs
 

@@ -24,7 +24,8 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import STAGES, Collector, keys_below, marked
+from lakefs_gc_tests.support.collector import STAGES, Collector, marked
+from lakefs_gc_tests.support.lake import keys_below
 from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.store_proxy import StoreAnswer, StoreProxy, StoreRequest, azure_error, gcs_error
 

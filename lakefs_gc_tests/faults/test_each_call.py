@@ -20,9 +20,10 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.faults.replay import CLEAR_ERROR, ENDED_RIGHT, FAULTS, Replay
-from lakefs_gc_tests.support.collector import Collector, Lake
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.store_proxy import before_azurite, before_fake_gcs

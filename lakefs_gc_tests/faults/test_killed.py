@@ -18,10 +18,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
-from lakefs_gc_tests.support.collector import STAGES, Lake
+from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.commands import Run
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.processes import CommandLine, kill_workers
 

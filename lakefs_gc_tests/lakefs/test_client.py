@@ -21,7 +21,7 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
 ASYNC, STATUS, SYNC = "/gc/prepare_commits/async", "/gc/prepare_commits/status", "/gc/prepare_commits"

@@ -19,7 +19,8 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of, learn_folders
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 SLICE, ID = "g0000000000000000000", "c0000000000000000000"
 KEY = f"data/{SLICE}/{ID}"

@@ -13,8 +13,8 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
 
 from lakefs_gc.pipeline.instances import configured_instance, traits
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.killing import kill_session
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment, repository_with_garbage
 
 __all__ = ["lake_of_environment", "repository_with_garbage"]

@@ -18,7 +18,8 @@ from lakefs_gc.engine.spark.session import DEFAULT_SPARK_CONFIG
 from lakefs_gc.engine.sweep.second_look import SecondLook
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc_tests.support.collector import STAGES, Collector, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES, Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 
 OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser", "committed_data_found"}
 """Checks that may fail without an error: in a small repository most objects may be garbage, and users change rules."""

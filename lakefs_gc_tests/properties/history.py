@@ -34,7 +34,8 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.properties.asset_collector import MEANWHILE, AssetCollector
 from lakefs_gc_tests.properties.stores import RemoteStore
-from lakefs_gc_tests.support.collector import STAGES, Lake, keys_below, marked
+from lakefs_gc_tests.support.collector import STAGES, marked
+from lakefs_gc_tests.support.lake import Lake, keys_below
 
 Operation = Callable[["History"], object]
 

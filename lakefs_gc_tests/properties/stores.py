@@ -13,8 +13,8 @@ from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
 from lakefs_gc.sandbox.fake_gcs import FakeGCS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.aging_proxy import AgingProxy, aging_azurite, aging_gcs
-from lakefs_gc_tests.support.collector import MakeOld
 from lakefs_gc_tests.support.impatient_daemon import KILL_FILE, KILL_FILE_VARIABLE
+from lakefs_gc_tests.support.lake import MakeOld
 
 LOCAL, AZURE, GCS = "local", "azure", "gcs"
 KINDS = (LOCAL, AZURE, GCS)

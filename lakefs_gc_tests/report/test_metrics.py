@@ -35,7 +35,7 @@ from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.report.metrics import RepositoryRecords, deliver, metrics_of
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment
 from lakefs_gc_tests.support.repository_with_garbage import with_garbage
 from lakefs_gc_tests.support.sample_mark import NOW

@@ -31,7 +31,8 @@ from lakefs_gc.formats.report import Summary, deleted_parquet, report_paths
 from lakefs_gc.storage.base import DeletionOutcome
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 
 VICTIM = "data/slice/victim"
 NEVER = (

@@ -17,7 +17,7 @@ from dagster import ExecuteInProcessResult
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.spark.java import ensure_java
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 
 MESSAGES = "lakefs-gc-messages"
 

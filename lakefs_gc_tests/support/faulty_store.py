@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import LakeRepository
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted
+from lakefs_gc_tests.support.lake import LakeRepository
 
 WORKER_KEY = "worker"
 """Access key id of Spark's workers, which distinguishes their requests from those of the driver and the sandbox."""

@@ -13,7 +13,8 @@ from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 ERASED = {"erased": "people/anna.csv", "erased-too": "people/bert.csv", "restored": "people/carl.csv"}
 """The objects of the swept mark, with their paths. ``restored`` is in the store again."""

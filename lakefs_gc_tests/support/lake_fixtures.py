@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import with_garbage
 
 

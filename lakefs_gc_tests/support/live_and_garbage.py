@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
+from lakefs_gc_tests.support.lake import LakeRepository
 
 
 @dataclass

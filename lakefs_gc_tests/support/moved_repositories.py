@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakefs_gc.config import Settings
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 

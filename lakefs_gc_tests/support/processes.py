@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.killing import kill_session
+from lakefs_gc_tests.support.lake import Lake
 
 TIMEOUT_SECONDS = 300
 

@@ -25,7 +25,7 @@ from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 from lakefs_gc_tests.support.request_recorder import Needed, S3Recorder
 

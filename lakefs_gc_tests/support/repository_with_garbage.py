@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.support.collector import LakeRepository
+from lakefs_gc_tests.support.lake import LakeRepository
 
 LIVE, GARBAGE = 3, 2
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 
 TIMEOUT_SECONDS = 500
 """For all commands of one page, on a busy machine."""

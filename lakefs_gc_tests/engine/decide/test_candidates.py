@@ -21,7 +21,8 @@ from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES, Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 OLD_LAYOUT = "4024870a35b7869697429ebc31187143"

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.active_commits import Commit, active_commits
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 
 RUN = datetime(2022, 3, 31, tzinfo=UTC)
 PARENTS = {

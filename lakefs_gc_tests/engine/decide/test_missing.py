@@ -19,8 +19,9 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import StaleLookError
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository, counts
+from lakefs_gc_tests.support.collector import STAGES, Collector, counts
 from lakefs_gc_tests.support.inventory_report import Report
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 def missing(collector: Collector) -> dict[str, tuple[str, str]]:

@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, LakeFSProxy, refusal
 
 OF_AN_INGRESS = Answered(404, b"404 page not found\n", {"Content-Type": "text/plain"})

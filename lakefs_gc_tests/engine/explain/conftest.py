@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.known_history import KnownHistory
+from lakefs_gc_tests.support.lake import Lake
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,9 @@ from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedE
 from lakefs_gc.formats.durable_record import digest_of
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.report.erasure_page import erasure_page
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.known_history import KnownHistory
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.mark_facts import write_facts_of
 
 Prove = Callable[..., ErasureProof]

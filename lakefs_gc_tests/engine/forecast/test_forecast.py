@@ -17,7 +17,8 @@ from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 
 INPUTS = ("store_listing", "uncommitted", "foreign_references", "unmatched", "kept")
 

@@ -23,8 +23,9 @@ from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.fake_gcs import FakeGCS
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake, counts, keys_below
+from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.emulators import EMULATORS, namespace_behind_proxy
+from lakefs_gc_tests.support.lake import Lake, keys_below
 
 _KEYS = ("data/s/one", "data/t/é +%", "data/t/100%25,signature")
 

@@ -37,7 +37,8 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
+from lakefs_gc_tests.support.collector import Collector, counts
+from lakefs_gc_tests.support.lake import LakeRepository
 
 KEYS = tuple(f"data/s/{number}" for number in range(6))
 RESTORED = "A restore of mark .* has begun"

@@ -27,8 +27,9 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.client_marks import COMMITTED, CUTOFF, UNCOMMITTED, UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake, keys_below
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.former_records import former_mark
+from lakefs_gc_tests.support.lake import Lake, keys_below
 
 NAMESPACE = "local://lake/"
 KEYS = ("data/s1/a", "data/s1/b", "data/s2/c", "root")

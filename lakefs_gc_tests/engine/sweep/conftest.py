@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 @pytest.fixture

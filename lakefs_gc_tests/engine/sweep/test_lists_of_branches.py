@@ -20,7 +20,8 @@ from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
+from lakefs_gc_tests.support.collector import Collector, counts
+from lakefs_gc_tests.support.lake import LakeRepository
 
 
 @pytest.fixture

@@ -26,9 +26,10 @@ from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
 from lakefs_gc_tests.support.faulty_store import WORKER_KEY, LevelledS3, StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 

@@ -27,8 +27,9 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 
 

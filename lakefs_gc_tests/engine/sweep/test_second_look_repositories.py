@@ -26,8 +26,9 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 

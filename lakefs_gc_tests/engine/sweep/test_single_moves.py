@@ -18,7 +18,8 @@ from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository, UncommittedPage
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 SAME_NUMBER = (
     ("hidden main", "over dev"),

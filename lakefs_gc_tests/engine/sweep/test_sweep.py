@@ -25,9 +25,10 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.client_marks import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted, error
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import LakeRepository, keys_below
 
 
 def strays(repository: LakeRepository, count: int, content: bytes = b"123") -> list[str]:

@@ -15,7 +15,8 @@ from lakefs_gc.sandbox.azurite import Azurite
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.azure_account import AzureAccount, azure_account, soft_delete
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 _GARBAGE = ("data/s/held", "data/s/retained", "data/s/free", "data/t/free")
 

@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_history import outcomes_so_far
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.emulators import namespace_behind_proxy
 from lakefs_gc_tests.support.killing import kill_session
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.store_proxy import StoreRequest
 
 OBJECTS = 400

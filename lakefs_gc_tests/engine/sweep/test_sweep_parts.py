@@ -17,7 +17,8 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed, check_preconditions
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ApprovalError, ConfigurationError, MarkError
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
+from lakefs_gc_tests.support.lake import LakeRepository, keys_below
 
 
 def fill(repository: LakeRepository) -> tuple[list[str], list[str]]:

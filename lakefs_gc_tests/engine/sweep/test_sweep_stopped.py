@@ -21,9 +21,10 @@ from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3.store import S3Store
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import LakeRepository, keys_below
 
 _SECONDS = 0.3
 """How long the store takes for a delete: Spark ends the Python worker of a failed job two seconds later."""

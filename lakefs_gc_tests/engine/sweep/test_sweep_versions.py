@@ -23,7 +23,8 @@ from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.collector import Collector, counts
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 
 
 @pytest.fixture

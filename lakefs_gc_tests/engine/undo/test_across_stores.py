@@ -17,7 +17,8 @@ from lakefs_gc.errors import RestoreIncompleteError
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, Lake
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake
 
 _EMULATORS = {"azure": "azurite", "gcs": "fake_gcs"}
 _PAIRS = (("azure", "s3"), ("local", "gcs"))

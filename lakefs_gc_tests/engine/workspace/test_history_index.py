@@ -22,7 +22,7 @@ from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 _COMMITS = 4
 

@@ -20,7 +20,7 @@ from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake import Lake
 
 NAMESPACE = "s3://bucket/lake/"
 FIRST = Commit("first", (), datetime(2020, 1, 2, 3, 4, 5, 678901, tzinfo=UTC))

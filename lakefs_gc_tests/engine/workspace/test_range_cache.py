@@ -20,8 +20,9 @@ from lakefs_gc.errors import CorruptFileError, CorruptRangeError, ObjectNotFound
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Shape, write_range_number
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 SHAPE = Shape(entries=60, ranges=6, slots=6)
 NOWHERE = {"pack": None, "offset": None, "length": None, "digest": None}

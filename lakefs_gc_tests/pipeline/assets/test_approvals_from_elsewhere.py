@@ -12,7 +12,7 @@ from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.pipeline.automation.approval_sensor import approval_sensor
 from lakefs_gc_tests.support.code_location import RUN, CodeLocation, materialized, values
-from lakefs_gc_tests.support.collector import LakeRepository
+from lakefs_gc_tests.support.lake import LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
 

@@ -21,7 +21,7 @@ from lakefs_gc_tests.support.code_location import (
     refusal_of,
     values,
 )
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
 RUN = "lake/first"

@@ -15,8 +15,9 @@ from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values
-from lakefs_gc_tests.support.collector import STAGES, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.former_records import former_mark
+from lakefs_gc_tests.support.lake import LakeRepository
 
 
 def test_a_failed_check_keeps_the_mark_from_being_swept(

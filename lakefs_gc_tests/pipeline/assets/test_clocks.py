@@ -12,7 +12,8 @@ from lakefs_gc.engine.sweep import sweep as sweep_stage
 from lakefs_gc.errors import ApprovalError, ClockSkewError, SafetyError
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values
-from lakefs_gc_tests.support.collector import STAGES, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES
+from lakefs_gc_tests.support.lake import LakeRepository
 
 
 def test_every_stage_asks_for_the_stores_time(

@@ -18,7 +18,8 @@ from lakefs_gc.report.build import mark_page
 from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.meanings import MEANINGS
 from lakefs_gc_tests.support.code_location import failure_of, materialized, values
-from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 from lakefs_gc_tests.support.sample_page import FACTS, SAMPLE
 from lakefs_gc_tests.support.users_project import THEIRS, users_definitions

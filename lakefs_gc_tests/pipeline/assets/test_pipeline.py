@@ -37,8 +37,9 @@ from lakefs_gc_tests.support.code_location import (
     materialized,
     values,
 )
-from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import name_server
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE, with_garbage
 

@@ -24,7 +24,8 @@ from lakefs_gc.engine.workspace.workspace import Dataset, Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
-from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import name_server
 
 _RUN, _LARGE_RUN, _MIXED_RUN = "lake/small", "lake/large", "lake/mixed"

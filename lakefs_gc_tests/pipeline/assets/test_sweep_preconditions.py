@@ -16,7 +16,7 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import MarkError, SafetyError
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE
 
 CLIENT_RUN = "lake/m1"

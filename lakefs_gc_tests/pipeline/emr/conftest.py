@@ -11,9 +11,9 @@ import boto3
 import pytest
 from dagster._core.pipes import utils
 
-from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.dagster_fixtures import instance
 from lakefs_gc_tests.support.emr import EMR, ENTRY_POINT, MESSAGES, ROLE
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment, repository_with_garbage
 
 __all__ = ["instance", "lake_of_environment", "repository_with_garbage"]

@@ -13,8 +13,8 @@ from dagster import AssetMaterialization, DagsterInstance, DagsterRunStatus, Exe
 from dagster._core.pipes import utils
 
 from lakefs_gc_tests.support.code_location import CodeLocation, failure_of, materialized, refusal_of
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.emr import EMR, INSTANCES, ROLE, failure
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 RUN = "lake/one"
 KINDS = pytest.mark.parametrize("kind", ["emr", "emr-serverless"])

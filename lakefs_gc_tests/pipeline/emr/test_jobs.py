@@ -13,8 +13,9 @@ from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.stored_marks import open_mark
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
-from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.emr import EMR, MESSAGES, failure
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
 RUN = "lake/one"

@@ -31,8 +31,9 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.properties.moves.shared import OTHERS, new_mark, sweep_safely, usual_overrides
 from lakefs_gc_tests.properties.seeded import SeededHistory, ViolationError
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import keys_below, marked
+from lakefs_gc_tests.support.collector import marked
 from lakefs_gc_tests.support.impatient_daemon import KILL_FILE
+from lakefs_gc_tests.support.lake import keys_below
 from lakefs_gc_tests.support.processes import kill_workers
 
 

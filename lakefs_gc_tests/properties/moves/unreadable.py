@@ -25,7 +25,8 @@ from lakefs_gc.errors import (
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.properties.moves.shared import OTHERS, new_mark, spoil, usual_overrides
 from lakefs_gc_tests.properties.seeded import SeededHistory, ViolationError
-from lakefs_gc_tests.support.collector import STAGES, keys_below, marked
+from lakefs_gc_tests.support.collector import STAGES, marked
+from lakefs_gc_tests.support.lake import keys_below
 
 _OTHER_REPOSITORY = (SafetyError, OtherRepositoryError)
 

@@ -12,8 +12,9 @@ from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.ids import new_reversed_id
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 pytestmark = pytest.mark.executors  # of a small run the whole listing is made anew
 

@@ -21,7 +21,8 @@ from lakefs_gc.engine.spark.local_rows import rows_of
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 
 NAMES = ["data/a/x", "data/a!/x", "data/a", "data/b/y/z", "data/c/", "root", "database/x/y", "data/b/a"]
 

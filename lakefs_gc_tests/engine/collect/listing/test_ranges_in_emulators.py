@@ -12,7 +12,8 @@ from lakefs_gc.config import ListingSettings, SafetyParameters
 from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.concurrency import map_unordered
-from lakefs_gc_tests.support.collector import Collector, Lake, counts, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
+from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.paging_proxy import PAGE, paged_namespace
 
 _PAGES = 30

@@ -20,7 +20,8 @@ from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, UNRECOGNIZED
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.collector import Collector, marked
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 STATE = "terraform.tfstate"
 ROOT = {STATE: b"{}", "report.csv": b"1,2,3"}

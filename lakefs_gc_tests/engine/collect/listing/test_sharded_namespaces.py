@@ -16,7 +16,8 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.ids import is_shard, new_reversed_id
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.collector import Collector, marked
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 SHARDED = re.compile(r"data/![0-9a-f]{2}/[0-9a-f]/[0-9a-v]{20}/[0-9a-v]{20}")
 

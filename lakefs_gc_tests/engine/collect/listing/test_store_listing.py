@@ -30,8 +30,9 @@ from lakefs_gc.storage.urls import bucket_folder
 from lakefs_gc_tests.benchmarks.harness import in_fresh_process
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.inventory_report import BEGAN, EXPECTED, Report
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 LISTED = ["data/s1/a", "data/s1/b,signature", "data/s2/deep/er/c", "data/direct", "old-layout", "_lakefs.txt", "a b%20"]
 UNRECOGNIZED = (3, 4 + 5 + 6)

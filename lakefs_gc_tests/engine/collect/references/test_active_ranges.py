@@ -20,7 +20,8 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats.commits_csv import read_active_commits, write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 STATUS = "/gc/prepare_commits/status"

@@ -14,8 +14,9 @@ from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundErr
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.formats.sstable.table_writer import WrittenTable, write_metarange
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from lakefs_gc.engine.collect.references.foreign_references import FILES
 from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 def test_an_object_that_another_repository_imported_is_kept(

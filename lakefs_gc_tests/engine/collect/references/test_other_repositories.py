@@ -29,9 +29,10 @@ from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
+from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.faulty_s3 import error
 from lakefs_gc_tests.support.faulty_store import LevelledS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
 from lakefs_gc_tests.support.moved_repositories import elsewhere, elsewhere_at_work
 

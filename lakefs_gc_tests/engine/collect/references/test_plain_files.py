@@ -32,7 +32,8 @@ from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.addresses import CANDIDATES, OTHERS
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 URL = "s3://bucket/other/"
 

@@ -22,7 +22,8 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import UncommittedPage
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
 PREPARE = "/gc/prepare_uncommited"

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Collector, Lake
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake
 
 
 def test_a_committed_address_with_two_slashes_keeps_its_object(

@@ -13,7 +13,8 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.collector import STAGES, Collector, marked
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
 
 

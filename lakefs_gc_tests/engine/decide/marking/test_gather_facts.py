@@ -11,7 +11,8 @@ from lakefs_gc.config import Protections, SafetyParameters, Settings
 from lakefs_gc.engine.decide.marking.gather_facts import lowered_settings
 from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts, facts_key, read_facts
 from lakefs_gc.engine.scope import Scope
-from lakefs_gc_tests.support.collector import OLD_HOURS, Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import OLD_HOURS, LakeRepository
 from lakefs_gc_tests.support.mark_facts import write_facts_of
 
 

@@ -15,9 +15,10 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.formats.report import Summary
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below, marked
+from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 
 OLD_LAYOUT = "4024870a35b7869697429ebc31187143"
 """A name at the root as lakeFS gave it."""

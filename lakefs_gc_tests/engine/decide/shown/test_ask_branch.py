@@ -12,7 +12,8 @@ from lakefs_gc.engine.decide.shown.ask_branch import Budget, BudgetExceededError
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import ServerUnavailableError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import LakeRepository
 
 _CHARACTERS = "ab/\x01 \ue000\ud7ff\U0010ffff%+\N{REPLACEMENT CHARACTER}"
 

@@ -20,7 +20,8 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
 from lakefs_gc.formats.sstable.table_writer import write_range
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
+from lakefs_gc_tests.support.collector import Collector, counts
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 def twin(repository: LakeRepository, path: str, *, branch: str = "main", content: str = "") -> str:

@@ -14,7 +14,8 @@ from lakefs_gc.sandbox.azurite import Azurite
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.fake_gcs import FakeGCS
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.uncertain_content import (
     before_fake_gcs_with_composites,
     compose,

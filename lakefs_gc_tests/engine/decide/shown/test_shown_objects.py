@@ -16,7 +16,8 @@ from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
+from lakefs_gc_tests.support.lake import LakeRepository
 
 
 class MovesDuringTheSearch(LakeFSClient):

@@ -17,8 +17,9 @@ from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.engine.decide.shown.unlisted_changes import counting_changes
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change, UncommittedPage
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
+from lakefs_gc_tests.support.collector import Collector, counts, marked
 from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 @pytest.fixture

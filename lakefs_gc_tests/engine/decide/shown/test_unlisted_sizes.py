@@ -15,8 +15,9 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.inventory_report import MODIFIED, Report
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 TWIN = "data/slice/two"
 
