@@ -97,6 +97,8 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.warehouse.dir": "/nonexistent",
+    # Otherwise each function of columns asks Java eight times, to name a line of this package in errors.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """The defaults of lakefs-gc. The configuration overrides them."""
 
