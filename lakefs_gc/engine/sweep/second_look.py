@@ -33,6 +33,7 @@ from lakefs_gc.engine.decide.matching.unmatched import (
     refuse_unproved_emptiness,
 )
 from lakefs_gc.engine.decide.protected_paths import protected_paths
+from lakefs_gc.engine.decide.shown.heads import Heads
 from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size
@@ -211,6 +212,8 @@ class SecondLook:
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
         self._graph: CommitGraph | None = None  # histories only grow, so each look reads only new commits
+        self._heads: Heads = {}  # right before the last reading of commits
+        self._readings_of_heads = 0
         self._found: list[DataFrame] = []
         self._others, self._deleted = set[str](), set[str]()  # repositories
         self._merged = 0
@@ -235,7 +238,7 @@ class SecondLook:
         live = self._read_commits(staged)
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
-        shown = find_shown(sized, staged.manifest.facts, search)
+        shown = self._find_shown(sized, staged, search)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(shown.objects.unionByName(protected), context.clock()))
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
@@ -296,16 +299,31 @@ class SecondLook:
             output = uncommitted(context, run, reads_history=False)
             staged = self._keep_as(self._name(f"uncommitted_again_{number}"), output, schemas.BY_STAGE["uncommitted"])
             search = TwinSearch(context, run, self._name(f"twins_again_{number}"), any_size)
-            shown = find_shown(sized, staged.manifest.facts, search)
+            shown = self._find_shown(sized, staged, search)
             output = StageOutput(shown.objects, context.clock())
             kept = self._keep_as(self._name(f"kept_again_{number}"), output, schemas.BY_STAGE["kept"])
             self._remember(staged, kept)
             searched |= shown.branches
         return True
 
+    def _find_shown(self, sized: DataFrame, staged: Dataset, search: TwinSearch) -> Shown:
+        """Return what branches show. Read commits before, if they were read with other heads.
+
+        An object may leave the commit of a branch that was created since, or that a replica did not list, for a path
+        that the search has looked up. The branch may be deleted before commits are read again.
+        """
+
+        def read_commits_of(now: Heads) -> None:
+            if now != self._heads:
+                self._readings_of_heads += 1
+                self._remember(self._read_commits(staged, f"_of_heads_{self._readings_of_heads}"))
+
+        return find_shown(sized, staged.manifest.facts, search, on_heads=read_commits_of)
+
     def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""
         context, run = self._context, self._run
+        self._heads = context.server.heads_of(run.repository)
         self._graph = history_so_far(context, run) if self._graph is None else self._graph
         output = active_ranges(context, run, staged, must_exist=False, graph=self._graph)
         ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)

@@ -199,7 +199,9 @@ class Moving:
         monkeypatch.setattr(second_look, "uncommitted", listed)
         self.collector.server = server
         server.move = self.move_all
-        look = self.collector.second_look(self.collector.begin(), self.mark)
+        collector, accepted = self.collector, second_look.Accepted.of(self.mark, ())
+        # No entry states a wrong size: sizes decide what is looked up.
+        look = second_look.second_look_at(collector.context, collector.begin(), self.mark, accepted, None)
         server.calls = 0
         suspects = [(movable.key, len(movable.content)) for movable in self.objects]
         rows = self.spark.createDataFrame(suspects, "address string, size long").localCheckpoint()
@@ -240,6 +242,39 @@ def test_a_single_move_is_seen(
     server = MovesBefore(repository, method, number)
     assert not Moving(spark, repository, moves).not_seen(server, monkeypatch)
     assert server.has_moved, server.calls
+
+
+@pytest.mark.parametrize(("staged", "stated_bytes"), [(10, 100), (3, 3)], ids=["too many alike", "wrong size"])
+def test_a_change_that_was_not_there_at_the_first_count_is_looked_up(
+    spark: SparkSession, repository: LakeRepository, staged: int, stated_bytes: int
+) -> None:
+    """The first count shows that the server's list is whole, and the second that something is staged since.
+
+    ``staged`` paths are in the list, with the size of the object. It is at a path of another size, or of one that too
+    many paths have.
+    """
+    content = "x" * 100
+    repository.put("hidden", content)
+    repository.commit()
+    repository.branch("dev")
+    for number in range(staged):
+        repository.put(f"staged-{number}", "y" * 100)
+    key = repository.put_stray("data/s/object", content.encode())
+    server = MovesBefore(repository, "metaranges_of", 0)
+    safety = repository.lake.settings.safety.model_copy(update={"max_twin_lookups": 5})
+    collector = Collector(spark, repository, server=server, safety=safety)
+    mark = collector.collect_and_mark()
+    checksum = hashlib.md5(content.encode()).hexdigest()
+    repository.stage("hidden", key, size_bytes=len(content), checksum=checksum)
+
+    def move() -> None:
+        repository.stage("moved", key, branch="dev", size_bytes=stated_bytes)
+        repository.put("hidden", content)
+
+    server.calls, server.has_moved, server.move = 0, False, move
+    collector.sweep(mark)
+    assert server.has_moved
+    assert collector.swept == {key: "resurrected"}
 
 
 @pytest.mark.of_ci

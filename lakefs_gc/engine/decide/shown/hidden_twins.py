@@ -83,19 +83,20 @@ class TwinPaths:
 
     ``alike`` are the unreferenced objects that may be hidden (columns ``CONTENTS``). ``lookups`` are the paths, and
     ``answers`` what they showed; None if they were too many. ``besides`` are objects that other paths showed (columns
-    ``schemas.KEPT``).
+    ``schemas.KEPT``). An object that a path shows is kept whatever its size: entries may state a wrong one.
     """
 
     def __init__(
         self,
         search: TwinSearch,
+        unreferenced: DataFrame,
         alike: DataFrame,
         lookups: list[Lookup],
         answers: Answers | None,
         besides: DataFrame | None = None,
     ) -> None:
-        self._search, self._alike, self._lookups, self._answers = search, alike, lookups, answers
-        self._besides = besides
+        self._search, self._unreferenced, self._alike = search, unreferenced, alike
+        self._lookups, self._answers, self._besides = lookups, answers, besides
 
     def look_up_again(self, riders: Riders) -> None:
         """Look up the paths once more. Objects are kept for what was shown at either time."""
@@ -107,7 +108,7 @@ class TwinPaths:
         if self._answers is None:
             kept = self._alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
         else:
-            kept = kept_of(self._search.context.spark, self._alike, self._answers)
+            kept = kept_of(self._search.context.spark, self._unreferenced, self._alike, self._answers)
         return kept if self._besides is None else kept.unionByName(self._besides)
 
 
@@ -121,7 +122,7 @@ def find_twins(
     (``shown_objects``).
     """
     spark = search.context.spark
-    nowhere = TwinPaths(search, local_rows(spark, [], CONTENTS), [], Answers())
+    nowhere = TwinPaths(search, unreferenced, local_rows(spark, [], CONTENTS), [], Answers())
     branches = branches_by_metarange(search.context, search.run, heads)
     if not branches:
         return nowhere
@@ -146,7 +147,7 @@ def find_twins(
         # A path without an answer has all objects kept that it may show, so these must be few.
         if answers is None or (answers.unanswered and len(lookups or ()) > search.max_lookups):
             if answers is not None:
-                besides = kept_of(spark, alike, Answers(answers.shown))
+                besides = kept_of(spark, unreferenced, alike, Answers(answers.shown))
             contents = search.keep("contents", _with_md5(alike, search), CONTENTS)
             same_content = same_contents(paths.dataframe, contents.dataframe)
             if paths.manifest.facts["summed"]:
@@ -167,7 +168,7 @@ def find_twins(
                 search.run.repository,
                 f"{search.max_lookups:,}",
             )
-        return TwinPaths(search, alike, lookups or [], answers, besides)
+        return TwinPaths(search, unreferenced, alike, lookups or [], answers, besides)
 
 
 # -- paths of heads whose entry has the size of an unreferenced object -----------------------------------------

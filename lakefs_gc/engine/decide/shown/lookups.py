@@ -174,14 +174,18 @@ def _parts(lookups: Iterable[Lookup]) -> Iterator[list[Lookup]]:
             yield part[begin : begin + _PATHS_OF_A_PART]
 
 
-def kept_of(spark: SparkSession, alike: DataFrame, answers: Answers) -> DataFrame:
-    """Return which of ``alike`` (``CONTENTS``) a branch shows or may show, and why. Columns: ``schemas.KEPT``."""
+def kept_of(spark: SparkSession, unreferenced: DataFrame, alike: DataFrame, answers: Answers) -> DataFrame:
+    """Return which objects a branch shows or may show, and why. Columns: ``schemas.KEPT``.
+
+    Any of the ``unreferenced`` (columns ``address`` and ``size``) may be shown. Of those that are ``alike`` (columns
+    ``CONTENTS``), a lookup without an answer may show those of its size and MD5.
+    """
     if not answers.shown and not answers.unanswered:
         return local_rows(spark, [], schemas.KEPT)
     addresses = F.broadcast(local_rows(spark, [(address,) for address in answers.shown], "shown string"))
-    read_otherwise = alike.where(_as_shown("address") != F.col("address"))
+    read_otherwise = unreferenced.where(_as_shown("address") != F.col("address"))
     kept = (
-        alike.join(addresses, F.col("address") == F.col("shown"), "left_semi")
+        unreferenced.join(addresses, F.col("address") == F.col("shown"), "left_semi")
         .union(read_otherwise.join(addresses, _as_shown("address") == F.col("shown"), "left_semi"))
         .select("address", "size", F.lit(schemas.SHOWN_BY_BRANCH).alias("why"))
     )

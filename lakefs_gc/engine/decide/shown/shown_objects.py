@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -26,7 +27,14 @@ class Shown(NamedTuple):
     is_whole: bool
 
 
-def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch, *, for_mark: bool = False) -> Shown:
+def find_shown(
+    unreferenced: DataFrame,
+    staged: dict[str, Any],
+    search: TwinSearch,
+    *,
+    for_mark: bool = False,
+    on_heads: Callable[[Heads], None] = lambda heads: None,
+) -> Shown:
     """Return which unreferenced objects branches show.
 
     ``unreferenced`` has columns ``address`` and ``size``, which may be ``ANY_SIZE``. It is read several times, so pass
@@ -34,11 +42,12 @@ def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSear
     head at the time of its list, which is the one before the list or a later one.
 
     A second look searches twice. A mark, which a second look follows, saves time: it searches once, and counts the
-    changes during the lookups.
+    changes during the lookups. ``on_heads`` gets the heads of the branches that are searched, before the search.
     """
     before, server, repository = staged["heads"], search.context.server, search.run.repository
     server.expect_branches(repository, before)
     now, absences_before = server.heads_of(repository), server.absences.copy()
+    on_heads(now)
     with counting_changes(unreferenced, {**before, **now}, search, at_once=for_mark) as counting:
         search_branches = _search_once if for_mark else _search_twice
         kept = search_branches(unreferenced, staged, now, search, counting)
@@ -81,6 +90,9 @@ def _search_twice(
 
     later = server.heads_of(repository)
     counted = counting.read({**before, **now, **later})
+    if omitted.list_is_complete:
+        heads = server.heads_of(repository)
+        omitted.list_is_complete = is_complete(staged["listed"], counted, before, heads, search.run)
     riders = omitted.riders(counted)
     twins[0].look_up_again(riders)
     moved = {branch: commit_id for branch, commit_id in later.items() if now.get(branch) != commit_id}

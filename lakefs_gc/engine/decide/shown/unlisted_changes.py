@@ -19,7 +19,8 @@ the size of an unreferenced object. If the counts differ or show nothing (import
 each changed path is looked up; only those with the size of an unreferenced object if they are too many. If these are
 still too many, all objects of such sizes are kept unverified.
 
-The changes are read twice: an object may have been moved to another path in between, or to a new branch.
+The changes are read twice, and counted twice: an object may have been moved to another path in between, or to a new
+branch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, islice
 from threading import Event
 
@@ -47,12 +48,14 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import RepositoryNotFoundError
 from lakefs_gc.formats.addresses import is_local
 from lakefs_gc.lakefs.models import Change
+from lakefs_gc.lakefs.pagination import REPLACEMENT_CHARACTER
 from lakefs_gc.storage.concurrency import map_unordered
 
 logger = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 16
 _CHANGES_AT_ONCE = 1000
+_REPLACED = REPLACEMENT_CHARACTER.encode()
 
 
 class _Changes:
@@ -134,16 +137,19 @@ def is_complete(
 
 
 class OmittedSearch:
-    """Looks up changed paths. ``list_is_complete``: the counts show that the list omits nothing (``is_complete``)."""
+    """Looks up changed paths.
+
+    ``list_is_complete``: the counts show that the list omits nothing (``is_complete``), as far as is known now.
+    """
 
     def __init__(self, search: TwinSearch, *, list_is_complete: bool) -> None:
-        self._search, self._list_is_complete = search, list_is_complete
+        self._search, self.list_is_complete = search, list_is_complete
         self._answers = Answers()
         self._too_many = set[int]()
 
     def riders(self, changed: Sequence[_Changes]) -> Riders:
         """Return the lookups that ``look_up`` is about to make for these changes."""
-        lookups = None if self._list_is_complete else self._some(changes.every for changes in changed)
+        lookups = None if self.list_is_complete else self._some(changes.every for changes in changed)
         return Riders((lookups or self._some(changes.alike for changes in changed)) or ())
 
     def look_up(self, changed: Sequence[_Changes], riders: Riders | None = None) -> None:
@@ -153,13 +159,13 @@ class OmittedSearch:
         """
         search, answers, riders = self._search, None, riders or Riders()
         self._answers = self._answers.joined(riders.answers)
-        if not self._list_is_complete:
+        if not self.list_is_complete:
             answers = self._answers_to((changes.every for changes in changed), riders)
         if answers is None:
             answers = self._answers_to((changes.alike for changes in changed), riders)
         if answers is not None:
             self._answers = self._answers.joined(answers)
-        elif not self._list_is_complete:
+        elif not self.list_is_complete:
             logger.warning(
                 "repository %s: more than %s staged changes may refer to an unreferenced object "
                 "(safety.max_twin_lookups); all objects of the same sizes are kept unverified",
@@ -171,7 +177,22 @@ class OmittedSearch:
     def _answers_to(self, lookups: Iterable[list[Lookup]], riders: Riders) -> Answers | None:
         """Return the answers to these lookups of each branch; None if they are too many."""
         some = self._some(lookups)
-        return None if some is None else try_look_up(some - riders.answered, self._search)
+        answers = None if some is None else try_look_up(some - riders.answered, self._search)
+        if some is None or answers is None:
+            return None
+        # The server shows a path that is not UTF-8 with this character. What it shows by that name may be another path.
+        unknown = answers.unanswered.union(lookup for lookup in some if _REPLACED in lookup.path)
+        if unknown and not self.list_is_complete:
+            # Nothing is known of the object but what its own entry states, and that may be wrong.
+            logger.warning(
+                "repository %s: %s staged paths cannot be looked up (of branch %s, for example), so all unreferenced "
+                "objects are kept unverified. Commit or reset them",
+                self._search.run.repository,
+                f"{len(unknown):,}",
+                min(lookup.branch for lookup in unknown),
+            )
+            unknown = {replace(lookup, size=ANY_SIZE) for lookup in unknown}
+        return Answers(answers.shown, unknown)
 
     def _some(self, lookups: Iterable[list[Lookup]]) -> set[Lookup] | None:
         found, search = set[Lookup](), self._search
@@ -184,7 +205,8 @@ class OmittedSearch:
     def kept(self, unreferenced: DataFrame) -> DataFrame:
         """Return which of these objects (columns ``address`` and ``size``) are kept. Columns: ``schemas.KEPT``."""
         spark = self._search.context.spark
-        kept = kept_of(spark, unreferenced.select("address", "size", F.lit("").alias("md5")), self._answers)
+        contents = unreferenced.select("address", "size", F.lit("").alias("md5"))
+        kept = kept_of(spark, unreferenced, contents, self._answers)
         if not self._too_many:
             return kept
         alike = unreferenced
