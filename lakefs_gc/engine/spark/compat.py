@@ -117,11 +117,18 @@ def from_arrow(spark: SparkSession, table: pa.Table, struct: StructType) -> Data
     # Spark takes a batch without rows for the end of the table, so all rows after it would be lost.
     filled = [batch for batch in table.to_batches() if batch.num_rows]
     table = pa.Table.from_batches(filled, table.schema) if filled else table.schema.empty_table()
+    is_classic = hasattr(spark, "_jsparkSession")
+    rows = _sent(spark, table, struct) if is_classic else spark.createDataFrame(table, struct)
     if spark_version() >= (4, 0):
-        rows = spark.createDataFrame(table, struct)
         _TABLES[rows] = table
-        return rows
-    # Spark 3.5 has no public function for this: it sends pandas' DataFrames so.
+    return rows
+
+
+def _sent(spark: SparkSession, table: pa.Table, struct: StructType) -> DataFrame:
+    """Return a table as a DataFrame, sent to Java as Spark 3.5 to 4.3 send a DataFrame of pandas.
+
+    Spark 3.5 has no public function for Arrow. That of Spark 4 calls Java 38 times, this one a third as often.
+    """
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
     session: Any = spark
@@ -134,10 +141,11 @@ def from_arrow(spark: SparkSession, table: pa.Table, struct: StructType) -> Data
         session._jvm.PythonSQLUtils.readArrowStreamFromFile,
         session._jvm.ArrowIteratorServer,
     )
-    frame: DataFrame = DataFrame(
+    frame: Any = DataFrame(
         session._jvm.PythonSQLUtils.toDataFrame(batches, struct.json(), session._jsparkSession), session
     )
-    return frame
+    frame._schema = struct
+    return cast(DataFrame, frame)
 
 
 def known_table(rows: DataFrame) -> pa.Table | None:
