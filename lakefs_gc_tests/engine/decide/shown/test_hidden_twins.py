@@ -208,13 +208,14 @@ def test_a_path_without_an_answer_keeps_what_may_be_there(spark: SparkSession, r
     """More paths than may be looked up one by one are answered by a page, but for one that the API cannot name."""
     for number in range(5):
         repository.put(f"same/{number}", "123456")
+    repository.put("same/of-its-own", "987654")
     repository.put("odd\N{REPLACEMENT CHARACTER}", "654321")
     repository.commit()
     repository.keep_days(10)
     repository.delete("odd\N{REPLACEMENT CHARACTER}")
     garbage = repository.put_stray("data/s/of-other-content", b"abcdef")
     of_wrong_md5 = repository.put_stray("data/s/of-wrong-md5", b"ABCDEF")
-    repository.stage("same/1", of_wrong_md5, size_bytes=6, checksum=hashlib.md5(b"123456").hexdigest())
+    repository.stage("same/of-its-own", of_wrong_md5, size_bytes=6, checksum=hashlib.md5(b"987654").hexdigest())
     hidden = twin(repository, "same/0", content="123456")
     collector = Collector(spark, repository, safety=SafetyParameters(max_twin_lookups=3))
     collector.collect()
