@@ -159,11 +159,16 @@ class AsGoWritesJSON(LakeFSClient):
 def test_a_staged_path_that_is_not_utf_8_cannot_be_looked_up(
     spark: SparkSession, repository: LakeRepository, collector: Collector
 ) -> None:
-    """The server finds no object by the name that it shows: that does not prove that there is none."""
+    """The server finds no object by the name that it shows: that does not prove that there is none.
+
+    If the list is not whole, the entry may be the only one of its object, and state a wrong size.
+    """
     collector.server = AsGoWritesJSON(repository.lake.credentials)
     staged = repository.put("a", "12345")
     collector.collect(until="uncommitted")
-    assert found(spark, collector, 0, {staged: 5, "data/s/other": 6}) == {staged: "shielded"}
+    assert found(spark, collector, 0, {staged: 5, "data/s/other": 6}) == dict.fromkeys(
+        (staged, "data/s/other"), "shielded"
+    )
 
 
 def test_a_list_without_rows(
