@@ -141,12 +141,12 @@ class GCRun:
                 remedy="Start a new run",
             ) from None
 
-    @property
+    @cached_property
     def folders(self) -> tuple[str, ...]:
         """Return all prefixes of full addresses of objects in the namespace; the namespace itself is the first."""
         return all_spellings(self.namespace, self.store.url, self.server_folders)
 
-    @property
+    @cached_property
     def known_folders(self) -> KnownFolders:
         """Return the folders by which a full address is recognized as one of this namespace."""
         return KnownFolders(self.namespace, self.store, self.folders, self.server_folders, self.folder_mounts)
