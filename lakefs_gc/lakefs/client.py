@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import urllib3
@@ -177,6 +178,18 @@ class LakeFSClient:
             for item in self._list_json(what, self._branches.diff_branch_with_http_info, repository, branch):
                 if change := to_change(what, item):
                     yield change
+
+    def is_change(self, repository: str, branch: str, path: str) -> bool:
+        """Return whether the branch differs from its head at exactly this path, and does not delete it."""
+        what = f"list changes of {branch}"
+        listed = partial(self._branches.diff_branch_with_http_info, prefix=path)
+        try:
+            with self._proving_absence(repository, branch):
+                first = next(self._list_json(what, listed, repository, branch), None)
+        except RepositoryNotFoundError:  # the branch is deleted
+            return False
+        change = None if first is None else to_change(what, first)
+        return change is not None and change.path == path
 
     def tags(self, repository: str) -> Iterator[tuple[str, str]]:
         """Return the name and the commit id of every tag."""

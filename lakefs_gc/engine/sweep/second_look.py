@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc import __version__
-from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, active_ranges
+from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, LATER_BRANCHES, active_ranges, ranges_since
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
 from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown
+from lakefs_gc.engine.collect.references.own_commits import HEADS, Heads
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.marking.checks import protections_from_json
 from lakefs_gc.engine.decide.matching.unmatched import (
@@ -33,7 +34,6 @@ from lakefs_gc.engine.decide.matching.unmatched import (
     refuse_unproved_emptiness,
 )
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown.heads import Heads
 from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size
@@ -212,7 +212,8 @@ class SecondLook:
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
         self._graph: CommitGraph | None = None  # histories only grow, so each look reads only new commits
-        self._heads: Heads = {}  # right before the last reading of commits
+        self._heads: Heads = {}  # whose commits were read
+        self._read_all_commits = False
         self._readings_of_heads = 0
         self._found: list[DataFrame] = []
         self._others, self._deleted = set[str](), set[str]()  # repositories
@@ -307,37 +308,58 @@ class SecondLook:
         return True
 
     def _find_shown(self, sized: DataFrame, staged: Dataset, search: TwinSearch) -> Shown:
-        """Return what branches show. Read commits before, if they were read with other heads.
+        """Return what branches show. Before each search, read the commits of heads whose commits were not read.
 
         An object may leave the commit of a branch that was created since, or that a replica did not list, for a path
         that the search has looked up. The branch may be deleted before commits are read again.
         """
 
-        def read_commits_of(now: Heads) -> None:
-            if now != self._heads:
+        def read_commits_of(heads: Heads) -> Heads:
+            known = self._heads
+            if not self._read_all_commits and any(
+                known.get(branch) != commit_id for branch, commit_id in heads.items()
+            ):
                 self._readings_of_heads += 1
-                self._remember(self._read_commits(staged, f"_of_heads_{self._readings_of_heads}"))
+                self._read_commits_since(heads, staged, f"_of_heads_{self._readings_of_heads}")
+            return known
 
         return find_shown(sized, staged.manifest.facts, search, on_heads=read_commits_of)
+
+    def _read_commits_since(self, heads: Heads, staged: Dataset, again: str) -> None:
+        """Read what the commits of these heads retain besides those of the last reading."""
+        context, run = self._context, self._run
+        output = ranges_since(context, run, self._graph, heads, self._heads) if self._graph is not None else None
+        if output is None:
+            self._remember(self._read_commits(staged, again))
+            return
+        ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)
+        if ranges.manifest.rows:
+            self._remember(self._read_unseen(ranges, again))
 
     def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""
         context, run = self._context, self._run
-        self._heads = context.server.heads_of(run.repository)
         self._graph = history_so_far(context, run) if self._graph is None else self._graph
         output = active_ranges(context, run, staged, must_exist=False, graph=self._graph)
         ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)
         self._refuse_unchecked_commits(ranges)
-        unseen = ranges.dataframe
-        for seen in self._seen_ranges:
-            unseen = unseen.join(seen, "range_id", "left_anti")
-        name, listed = self._name(f"committed{again}"), context.workspace.files_of(ranges.manifest)
-        output = StageOutput(write_addresses(context, run, unseen, name, listed=listed), context.clock(), in_parts=True)
-        live = self._keep_as(name, output, schemas.BY_STAGE["committed"])
+        self._heads = ranges.manifest.facts[HEADS]
+        self._read_all_commits = ranges.manifest.facts["mode"] == ALL_COMMITS
+        live = self._read_unseen(ranges, again)
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
             refuse_unproved_emptiness(context, run)
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         return live
+
+    def _read_unseen(self, ranges: Dataset, again: str) -> Dataset:
+        """Return the addresses in those of these ranges that neither the mark nor the last reading has read."""
+        context, unseen = self._context, ranges.dataframe
+        for seen in self._seen_ranges:
+            unseen = unseen.join(seen, "range_id", "left_anti")
+        name, listed = self._name(f"committed{again}"), context.workspace.files_of(ranges.manifest)
+        addresses = write_addresses(context, self._run, unseen, name, listed=listed)
+        output = StageOutput(addresses, context.clock(), in_parts=True)
+        return self._keep_as(name, output, schemas.BY_STAGE["committed"])
 
     def _read_foreign(self, again: str = "") -> Dataset:
         """Return the references in files of other repositories that neither the mark nor the last reading has read."""

@@ -1,16 +1,15 @@
-"""A branch that the first reading of commits has not seen, and that is deleted before the last one (rules 6 and 12)."""
+"""Branches that a list of a look lacks, or has with an old head, and that may be deleted during it (rules 6 and 12)."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.decide.shown import hidden_twins
-from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown
+from lakefs_gc.engine.decide.shown import hidden_twins, unlisted_changes
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import PreparedCommits
@@ -18,69 +17,191 @@ from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.lake import LakeRepository
 
 CONTENT = "x" * 100
+CHECKSUM = hashlib.md5(CONTENT.encode()).hexdigest()
 
 
 class Behind(LakeFSClient):
-    """A replica that is behind while it has an old list of active commits: there is no branch ``late``."""
+    """A replica that is behind while it has an old list of active commits: ``late`` is at ``head``, or not there."""
 
     old: PreparedCommits | None = None
+    head = ""
 
     def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
-        return (
-            (name, commit_id)
-            for name, commit_id in super().branch_heads(repository)
-            if name != "late" or self.old is None
-        )
+        for name, commit_id in super().branch_heads(repository):
+            if name != "late" or self.old is None:
+                yield name, commit_id
+            elif self.head:
+                yield name, self.head
 
     def prepare_commits(self, repository: str, *, timeout_seconds: float) -> PreparedCommits:
         return self.old or super().prepare_commits(repository, timeout_seconds=timeout_seconds)
 
 
+class Looking:
+    """A marked object that ``late`` gets then, in a commit before its head or as a hidden twin of it."""
+
+    def __init__(self, spark: SparkSession, repository: LakeRepository, patch: pytest.MonkeyPatch) -> None:
+        self.repository, self.patch = repository, patch
+        repository.put("hidden", CONTENT)
+        repository.put("a")
+        repository.commit()
+        repository.keep_days(10, late=100)
+        self.key = repository.put_stray("data/s/object", CONTENT.encode())
+        self.garbage = repository.put_stray("data/s/garbage", b"garbage")
+        self.server = Behind(repository.lake.credentials)
+        self.collector = Collector(spark, repository, server=self.server)
+        self.mark = self.collector.collect_and_mark()
+        assert marked(repository, self.mark) == {self.key, self.garbage}
+
+    def stage(self, path: str, branch: str = "main") -> None:
+        self.repository.stage(path, self.key, branch=branch, size_bytes=len(CONTENT), checksum=CHECKSUM)
+
+    def be_behind(self, *, head: str = "") -> None:
+        """From now on the server is as it would be now, or where ``late`` is at ``head``."""
+        self.server.head, self.server.old = head, self.server.prepare_commits("lake", timeout_seconds=60)
+
+    def first_commit(self) -> str:
+        self.repository.branch("late")
+        self.repository.put("z", branch="late")
+        return self.repository.commit(branch="late", age_days=40)
+
+    def commit_and_delete(self, age_days: int = 20) -> str:
+        """Have it in a commit of ``late`` before its head. Returns the head, which is so old."""
+        self.stage("p", "late")
+        self.repository.commit(branch="late", age_days=age_days + 1)
+        self.repository.delete("p", branch="late")
+        return self.repository.commit(branch="late", age_days=age_days)
+
+    def hide(self) -> None:
+        """Have it as a hidden twin of the head of ``late``."""
+        self.repository.put("q", CONTENT, branch="late")
+        self.repository.commit(branch="late")
+        self.stage("q", "late")
+
+    def move(self) -> None:
+        """Let it be a hidden twin of another branch, and delete ``late``."""
+        self.stage("hidden")
+        self.repository.delete_branch("late")
+
+    def around(self, what: object, name: str, before: Callable[[], object], after: Callable[[], object]) -> None:
+        """Do this before and after the first call of a function."""
+        called, calls = getattr(what, name), list[int]()
+
+        def calling(*arguments: Any, **options: Any) -> Any:
+            calls.append(1)
+            if len(calls) > 1:
+                return called(*arguments, **options)
+            before()
+            answer = called(*arguments, **options)
+            after()
+            return answer
+
+        self.patch.setattr(what, name, calling)
+
+    def move_after_second_lookups(self) -> None:
+        self.around(hidden_twins.TwinPaths, "look_up_again", nothing, self.move)
+
+    def catch_up(self) -> None:
+        self.server.old = None
+
+    def sweep(self) -> None:
+        self.collector.sweep(self.mark)
+        assert self.collector.swept == {self.key: "resurrected", self.garbage: "deleted"}
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+@pytest.fixture
+def looking(spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch) -> Looking:
+    return Looking(spark, repository, monkeypatch)
+
+
 @pytest.mark.parametrize("is_behind", [False, True], ids=["created meanwhile", "not listed at first"])
-def test_what_leaves_a_commit_of_a_late_branch_is_kept(
-    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, is_behind: bool
-) -> None:
-    """It is in an active commit before the head. It becomes a hidden twin when the paths have been looked up."""
-    repository.put("hidden", CONTENT)
-    repository.put("a")
-    repository.commit()
-    repository.keep_days(10, late=100)
-    key = repository.put_stray("data/s/object", CONTENT.encode())
-    garbage = repository.put_stray("data/s/garbage", b"garbage")
-    server = Behind(repository.lake.credentials)
-    collector = Collector(spark, repository, server=server)
-    mark = collector.collect_and_mark()
-    assert marked(repository, mark) == {key, garbage}
-    old = server.prepare_commits("lake", timeout_seconds=60)
-    checksum = hashlib.md5(CONTENT.encode()).hexdigest()
-    repository.branch("late")
-    repository.stage("p", key, branch="late", size_bytes=len(CONTENT), checksum=checksum)
-    repository.commit(branch="late", age_days=30)
-    repository.delete("p", branch="late")
-    head = repository.commit(branch="late", age_days=20)
-    if is_behind:
-        server.old = old
+@pytest.mark.parametrize("age_days", [20, 1])
+def test_what_leaves_a_commit_of_a_late_branch_is_kept(looking: Looking, is_behind: bool, age_days: int) -> None:
+    """The first reading of commits has not seen the branch, the search has.
+
+    After a day the default rule still retains the commits, if no branch has them any more.
+    """
+    looking.be_behind()
+    looking.first_commit()
+    head = looking.commit_and_delete(age_days)
+    if not is_behind:
+        looking.catch_up()
+        looking.repository.delete_branch("late")
+    appear = looking.catch_up if is_behind else lambda: looking.repository.branch("late", head)
+    looking.around(second_look, "find_shown", appear, nothing)
+    looking.move_after_second_lookups()
+    looking.sweep()
+
+
+@pytest.mark.parametrize("how", ["deleted and created again", "old head"])
+def test_heads_that_were_others_during_the_reading(looking: Looking, how: str) -> None:
+    """The lists before and after the first reading of commits are equal."""
+    first = looking.first_commit()
+    head = looking.commit_and_delete()
+    looking.move_after_second_lookups()
+    if how == "old head":
+        looking.around(second_look, "active_ranges", lambda: looking.be_behind(head=first), looking.catch_up)
     else:
-        repository.delete_branch("late")
-    look_up_again, searches, moves = hidden_twins.TwinPaths.look_up_again, list[int](), list[int]()
+        delete, create = looking.repository.delete_branch, looking.repository.branch
+        looking.around(second_look, "active_ranges", lambda: delete("late"), lambda: create("late", head))
+    looking.sweep()
 
-    def appearing(*arguments: Any, **options: Any) -> Shown:
-        if not searches and not is_behind:
-            repository.branch("late", head)
-        server.old = None
-        searches.append(1)
-        return find_shown(*arguments, **options)
 
-    def moving(twins: hidden_twins.TwinPaths, riders: Any) -> None:
-        look_up_again(twins, riders)
-        if not moves:
-            repository.stage("hidden", key, size_bytes=len(CONTENT), checksum=checksum)
-            repository.delete_branch("late")
-            moves.append(1)
+@pytest.mark.parametrize("is_listed", [False, True], ids=["not listed", "with an old head"])
+def test_what_leaves_a_commit_of_a_branch_that_only_the_second_search_has_seen(
+    looking: Looking, is_listed: bool
+) -> None:
+    first = looking.first_commit()
+    looking.be_behind(head=first if is_listed else "")
+    looking.commit_and_delete()
+    looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, looking.catch_up)
+    if is_listed:
+        looking.around(second_look, "find_shown", nothing, looking.move)
+    else:
+        looking.move_after_second_lookups()
+    looking.sweep()
 
-    monkeypatch.setattr(second_look, "find_shown", appearing)
-    monkeypatch.setattr(hidden_twins.TwinPaths, "look_up_again", moving)
-    collector.sweep(mark)
-    assert moves
-    assert collector.swept == {key: "resurrected", garbage: "deleted"}
-    assert repository.read("hidden") == CONTENT.encode()
+
+def test_what_was_hidden_at_a_branch_that_only_the_second_search_has_seen(looking: Looking) -> None:
+    looking.be_behind()
+    looking.repository.branch("late")
+    looking.hide()
+    looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, looking.catch_up)
+    looking.move_after_second_lookups()
+    looking.sweep()
+
+
+def test_a_head_that_only_the_reading_of_commits_has_seen_is_searched(looking: Looking) -> None:
+    """Nothing moves. All other lists before the end of the search have an old head."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    looking.around(second_look, "active_ranges", looking.catch_up, lambda: looking.be_behind(head=first))
+    looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    looking.sweep()
+
+
+def test_on_a_busy_server_commits_are_listed_twice(looking: Looking) -> None:
+    """Whatever is committed during a look, the server lists its active commits at its begin and at its end."""
+    listed, lists = looking.server.prepare_commits, list[int]()
+
+    def counted(*arguments: Any, **options: Any) -> PreparedCommits:
+        lists.append(1)
+        return listed(*arguments, **options)
+
+    heads = looking.server.branch_heads
+
+    def while_committing(repository: str) -> Iterator[tuple[str, str]]:
+        looking.repository.put("p", f"{len(lists)}")
+        looking.repository.commit(allow_empty=True)
+        return heads(repository)
+
+    looking.patch.setattr(looking.server, "prepare_commits", counted)
+    looking.patch.setattr(looking.server, "branch_heads", while_committing)
+    looking.collector.sweep(looking.mark)
+    assert looking.collector.swept == {looking.key: "deleted", looking.garbage: "deleted"}
+    assert len(lists) == 2

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
-from lakefs_gc.engine.collect.references.own_commits import own_active_commits
+from lakefs_gc.engine.collect.references.own_commits import HEADS, Heads, commits_since, own_active_commits
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema
@@ -68,7 +68,7 @@ def active_ranges(
     """Return the ranges to read. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits), ``commits_seen`` and
-    ``LATER_BRANCHES``. With rules it also has ``commits_run_id``, the facts of ``own_commits``, and
+    ``LATER_BRANCHES`` and ``HEADS``. With rules it also has ``commits_run_id``, the facts of ``own_commits``, and
     ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read). ``missed_by_rules`` is the
     number of active commits that the server's list omits. It is 0 without rules, and None if there are more than
     ``safety.max_commits``. ``graph`` has the commits that are already known, by default those that were read ahead. The
@@ -89,8 +89,9 @@ def active_ranges(
     graph = history_so_far(context, run) if graph is None else graph
     if rules is None:
         # Before the files are listed: the list of files must have the metarange of every commit older than it.
-        named = _metaranges_of_refs(run, server, graph)
-        facts = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
+        refs = server.heads_of(run.repository)
+        named = _metaranges_of_refs(run, server, graph, refs)
+        facts = {"mode": ALL_COMMITS, HEADS: refs, "protections": protections, "commits_seen": len(graph.commits)}
         facts["missed_by_rules"] = 0 if graph.complete else None
         facts[LATER_BRANCHES] = later_branches(context, run, uncommitted)
         _keep(context, run, graph)
@@ -121,6 +122,23 @@ def active_ranges(
     return StageOutput(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs=inputs)
 
 
+def ranges_since(context: RunContext, run: GCRun, graph: CommitGraph, heads: Heads, known: Heads) -> StageOutput | None:
+    """Return the ranges of the commits that are active with ``heads``, and not with ``known``, by the history alone.
+
+    Columns: ``schemas.ACTIVE_RANGES``. None if the history does not tell: there are no rules, or too many commits.
+    """
+    began_at, cache = context.clock(), context.workspace.range_cache
+    rules = context.server.retention_rules(run.repository)
+    commits = None if rules is None else commits_since(context, run, rules, graph, heads, known)
+    if commits is None:
+        return None
+    ids = sorted({commit.metarange_id for commit in commits} - {""})
+    rows = [(metarange_id, False, run.store.folder_url) for metarange_id in ids]
+    files = local_rows(context.spark, rows, "range_id string, only_recent boolean, store_url string")
+    located = cache.locate(context.spark, files, cores=context.cores)
+    return StageOutput(ranges_of(located, cache, context.cores, run.known_folders), began_at)
+
+
 def later_branches(context: RunContext, run: GCRun, uncommitted: Dataset) -> list[str]:
     """Return ``LATER_BRANCHES``, as far as the client of the server knows them now."""
     return sorted(context.server.known_branches(run.repository) - uncommitted.manifest.facts["heads"].keys())
@@ -133,12 +151,12 @@ def _keep(context: RunContext, run: GCRun, graph: CommitGraph) -> None:
         keep_commits(store, run.store.folder_url, graph.commits)
 
 
-def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph) -> dict[str, str]:
+def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph, heads: Heads) -> dict[str, str]:
     """Return metarange id to commit id for the commits that branches and tags reach.
 
     If these are too many for the graph, return the heads, the tags, and the commits that the graph has.
     """
-    refs = [*server.heads_of(run.repository).items(), *server.tags(run.repository)]
+    refs = [*heads.items(), *server.tags(run.repository)]
     graph.add_history_of(server, run.repository, (commit_id for _, commit_id in refs))
     named = {commit.meta_range_id: commit.id for commit in graph.commits.values()}
     if not graph.complete:

@@ -26,7 +26,13 @@ from lakefs_gc.lakefs.protections import protected_commits
 
 logger = logging.getLogger(__name__)
 
+HEADS = "heads"
+"""Fact: the branches whose commits were read, and their commits."""
+
 _MAX_IN_FACTS = 20
+
+Heads = Mapping[str, str]
+"""Branch to commit id."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ def own_active_commits(
         else:
             graph.add_history_of(server, run.repository, sorted(on_list - graph.commits.keys()))
     if not graph.complete:
-        return _too_many(run, safety)
+        return _too_many(run, safety, heads)
     _refuse_other_content(on_list, graph)
     now = run.started_at
     reasons = {
@@ -92,6 +98,7 @@ def own_active_commits(
     return OwnCommits(
         missed,
         {
+            HEADS: heads,
             "commits_seen": len(graph.commits),
             "commits_listed": len(on_list),
             "missed_by_rules": by_rules,
@@ -99,6 +106,37 @@ def own_active_commits(
             "missed_commits": [{"commit": c.id, "why": c.why} for c in missed[:_MAX_IN_FACTS]],
         },
     )
+
+
+def commits_since(
+    context: RunContext, run: GCRun, rules: GCRules, graph: CommitGraph, heads: Heads, known: Heads
+) -> list[KeptCommit] | None:
+    """Return the commits that are active or protected with the branches ``heads``, and not with those of ``known``.
+
+    ``graph`` is that of ``known``. The commits that are read are added to it. None if they are too many for it.
+    """
+    protect, now, commits = context.safety.protect, run.started_at, graph.commits
+    tags = dict(context.server.tags(run.repository)) if protect.of_commits else {}
+
+    def kept_by(branches: Heads) -> dict[str, str]:
+        active = active_commits(commits.values(), branches, rules, now)
+        return {
+            **protected_commits(commits, branches, tags, protect, now),
+            **{commit_id: str(reason) for commit_id, reason in active.items()},
+        }
+
+    if not graph.complete:
+        return None
+    # First: a commit that is not known yet would count as one that no branch reaches, and such a commit may be active.
+    before = kept_by(known)
+    graph.add_history_of(context.server, run.repository, heads.values())
+    if not graph.complete:
+        return None
+    return [
+        KeptCommit(commit_id, commits[commit_id].meta_range_id, why)
+        for commit_id, why in sorted(kept_by(heads).items())
+        if commit_id not in before
+    ]
 
 
 def _refuse_other_content(on_list: Mapping[str, str], graph: CommitGraph) -> None:
@@ -112,7 +150,7 @@ def _refuse_other_content(on_list: Mapping[str, str], graph: CommitGraph) -> Non
             )
 
 
-def _too_many(run: GCRun, safety: SafetyParameters) -> OwnCommits:
+def _too_many(run: GCRun, safety: SafetyParameters, heads: Heads) -> OwnCommits:
     if safety.protect.of_commits:
         raise SafetyError(
             f"{run.repository} has more than {safety.max_commits} commits, so the protected commits are unknown",
@@ -124,4 +162,5 @@ def _too_many(run: GCRun, safety: SafetyParameters) -> OwnCommits:
         safety.max_commits,
     )
     # None means unknown, which differs from 0.
-    return OwnCommits((), {"commits_seen": 0, "missed_by_rules": None, "commits_protected": 0, "missed_commits": []})
+    facts: dict[str, Any] = {"commits_seen": 0, "missed_by_rules": None, "commits_protected": 0, "missed_commits": []}
+    return OwnCommits((), {HEADS: heads, **facts})

@@ -33,7 +33,7 @@ def find_shown(
     search: TwinSearch,
     *,
     for_mark: bool = False,
-    on_heads: Callable[[Heads], None] = lambda heads: None,
+    on_heads: Callable[[Heads], Heads] = lambda heads: heads,
 ) -> Shown:
     """Return which unreferenced objects branches show.
 
@@ -42,20 +42,24 @@ def find_shown(
     head at the time of its list, which is the one before the list or a later one.
 
     A second look searches twice. A mark, which a second look follows, saves time: it searches once, and counts the
-    changes during the lookups. ``on_heads`` gets the heads of the branches that are searched, before the search.
+    changes during the lookups. ``on_heads`` gets the heads that are searched, before the first and the second search,
+    and returns those of another list, which are searched as well: one of both lists may be old.
     """
     before, server, repository = staged["heads"], search.context.server, search.run.repository
     server.expect_branches(repository, before)
     now, absences_before = server.heads_of(repository), server.absences.copy()
-    on_heads(now)
+    another = on_heads(now)
     with counting_changes(unreferenced, {**before, **now}, search, at_once=for_mark) as counting:
-        search_branches = _search_once if for_mark else _search_twice
-        kept = search_branches(unreferenced, staged, now, search, counting)
+        later: Heads = now
+        if for_mark:
+            kept = _search_once(unreferenced, staged, now, search, counting)
+        else:
+            kept, later = _search_twice(unreferenced, staged, (now, another), search, counting, on_heads)
     # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. A branch
     # for which the server said that it does not exist was not searched either, and that answer may be wrong.
     absences = server.absences
     searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
-    return Shown(kept.distinct(), frozenset(searched), searched == now.keys())
+    return Shown(kept.distinct(), frozenset(searched), searched == {*now, *later})
 
 
 def _search_once(
@@ -73,30 +77,37 @@ def _search_once(
 
 
 def _search_twice(
-    unreferenced: DataFrame, staged: dict[str, Any], now: Heads, search: TwinSearch, counting: Counting
-) -> DataFrame:
-    """Search everything, then everything again.
+    unreferenced: DataFrame,
+    staged: dict[str, Any],
+    heads: tuple[Heads, Heads],
+    search: TwinSearch,
+    counting: Counting,
+    on_heads: Callable[[Heads], Heads],
+) -> tuple[DataFrame, Heads]:
+    """Search everything, then everything again. Return what is kept, and the heads right before the second search.
 
     What is moved once during the first search is where it is now in the second, and what is moved during the second was
     where it had been in the first. The look reads commits and other repositories before the first and after the second.
     """
     before, server, repository = staged["heads"], search.context.server, search.run.repository
+    now, another = heads
     counted = counting.result()
     is_whole_list = is_complete(staged["listed"], counted, before, server.heads_of(repository), search.run)
     omitted = OmittedSearch(search, list_is_complete=is_whole_list)
     riders = omitted.riders(counted)
-    twins = [find_twins(unreferenced, (before, now), search, riders)]
+    twins = [find_twins(unreferenced, (before, now, another), search, riders)]
     omitted.look_up(counted, riders)
 
     later = server.heads_of(repository)
+    on_heads(later)
     counted = counting.read({**before, **now, **later})
     if omitted.list_is_complete:
-        heads = server.heads_of(repository)
-        omitted.list_is_complete = is_complete(staged["listed"], counted, before, heads, search.run)
+        latest = server.heads_of(repository)
+        omitted.list_is_complete = is_complete(staged["listed"], counted, before, latest, search.run)
     riders = omitted.riders(counted)
     twins[0].look_up_again(riders)
     moved = {branch: commit_id for branch, commit_id in later.items() if now.get(branch) != commit_id}
     if moved:
         twins.append(find_twins(unreferenced, (moved,), replace(search, name=f"{search.name}_moved"), riders))
     omitted.look_up(counted, riders)
-    return reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced))
+    return reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced)), later

@@ -26,6 +26,7 @@ branch.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -62,7 +63,7 @@ class _Changes:
     """The changes of one branch: how many, and the lookups of all of them and of those that sizes do not exclude.
 
     Both lists end one above ``max_lookups``, which shows that the limit is exceeded. ``sizes`` are those that
-    unreferenced objects may have.
+    unreferenced objects may have. ``replaced`` counts the changes by their paths, if these have a replaced character.
     """
 
     def __init__(self, branch: str, max_lookups: int) -> None:
@@ -70,11 +71,13 @@ class _Changes:
         self.every: list[Lookup] = []
         self.alike: list[Lookup] = []
         self.sizes: set[int] = set()
+        self.replaced = Counter[str]()
         self._branch, self._limit = branch, max_lookups + 1
 
     def add(self, changes: list[Change], sizes: pa.Int64Array, are_alike: pa.BooleanArray) -> None:
         """Count these changes; ``are_alike`` says of each whether an unreferenced object may have its size."""
         self.count += len(changes)
+        self.replaced.update(change.path for change in changes if REPLACEMENT_CHARACTER in change.path)
         self._extend(self.every, zip(changes, sizes.to_pylist(), strict=True))
         alike = sizes.filter(are_alike)
         if len(alike):
@@ -160,9 +163,9 @@ class OmittedSearch:
         search, answers, riders = self._search, None, riders or Riders()
         self._answers = self._answers.joined(riders.answers)
         if not self.list_is_complete:
-            answers = self._answers_to((changes.every for changes in changed), riders)
+            answers = self._answers_to(changed, [changes.every for changes in changed], riders)
         if answers is None:
-            answers = self._answers_to((changes.alike for changes in changed), riders)
+            answers = self._answers_to(changed, [changes.alike for changes in changed], riders)
         if answers is not None:
             self._answers = self._answers.joined(answers)
         elif not self.list_is_complete:
@@ -174,14 +177,15 @@ class OmittedSearch:
             )
             self._too_many.update(*(changes.sizes for changes in changed))
 
-    def _answers_to(self, lookups: Iterable[list[Lookup]], riders: Riders) -> Answers | None:
+    def _answers_to(
+        self, changed: Sequence[_Changes], lookups: Sequence[list[Lookup]], riders: Riders
+    ) -> Answers | None:
         """Return the answers to these lookups of each branch; None if they are too many."""
         some = self._some(lookups)
         answers = None if some is None else try_look_up(some - riders.answered, self._search)
         if some is None or answers is None:
             return None
-        # The server shows a path that is not UTF-8 with this character. What it shows by that name may be another path.
-        unknown = answers.unanswered.union(lookup for lookup in some if _REPLACED in lookup.path)
+        unknown = answers.unanswered | set(self._that_may_be_another(changed, lookups))
         if unknown and not self.list_is_complete:
             # Nothing is known of the object but what its own entry states, and that may be wrong.
             logger.warning(
@@ -193,6 +197,19 @@ class OmittedSearch:
             )
             unknown = {replace(lookup, size=ANY_SIZE) for lookup in unknown}
         return Answers(answers.shown, unknown)
+
+    def _that_may_be_another(self, changed: Sequence[_Changes], lookups: Sequence[list[Lookup]]) -> Iterator[Lookup]:
+        """Yield the lookups of paths that may not be UTF-8. What the server shows by such a name may be another path.
+
+        It shows bytes that are not UTF-8 as a character, which a path may also have. But it compares the bytes.
+        """
+        server, repository = self._search.context.server, self._search.run.repository
+        for changes, of_branch in zip(changed, lookups, strict=True):
+            for lookup in of_branch:
+                if _REPLACED in lookup.path:
+                    path = lookup.path.decode()
+                    if changes.replaced[path] > 1 or not server.is_change(repository, lookup.branch, path):
+                        yield lookup
 
     def _some(self, lookups: Iterable[list[Lookup]]) -> set[Lookup] | None:
         found, search = set[Lookup](), self._search
