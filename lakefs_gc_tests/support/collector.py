@@ -31,8 +31,9 @@ from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run, new_run_key
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.sweep.at_mark import Accepted, any_size_at_mark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
-from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, second_look_at
+from lakefs_gc.engine.sweep.second_look import SecondLook, second_look_at
 from lakefs_gc.engine.sweep.sweep import Look, sweep
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace, utc_now

@@ -29,7 +29,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.sweep.second_look import Accepted
+from lakefs_gc.engine.sweep.at_mark import Accepted
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX
 

@@ -25,8 +25,9 @@ from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.engine.records.stored_marks import Marked, age_of, refuse_unfit
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run
 from lakefs_gc.engine.scope import Scope
+from lakefs_gc.engine.sweep.at_mark import Accepted, any_size_at_mark
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
-from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, second_look_at
+from lakefs_gc.engine.sweep.second_look import SecondLook, second_look_at
 from lakefs_gc.engine.workspace.workspace import Clock
 from lakefs_gc.errors import MarkError
 

@@ -15,7 +15,8 @@ from lakefs_gc.config import Protections, SafetyParameters, SweepSettings
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
-from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook
+from lakefs_gc.engine.sweep.at_mark import Accepted
+from lakefs_gc.engine.sweep.second_look import SecondLook
 from lakefs_gc.engine.workspace.workspace import Dataset, utc_now
 from lakefs_gc.errors import (
     IncompleteAnswerError,

@@ -17,8 +17,7 @@ from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.sweep import second_look
-from lakefs_gc.engine.sweep.second_look import Accepted
+from lakefs_gc.engine.sweep.at_mark import Accepted, seen_at_mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (
     ObjectNotFoundError,
@@ -41,11 +40,11 @@ def test_what_another_version_read_is_read_again(spark: SparkSession, repository
     collector = Collector(spark, repository)
     mark = collector.collect_and_mark()
     run = collector.begin()
-    assert second_look.seen_at_mark(collector.context, run, mark) is not None
+    assert seen_at_mark(collector.context, run, mark) is not None
     by_another = replace(mark, versions=mark.versions | {version: "0"})
-    assert second_look.seen_at_mark(collector.context, run, by_another) is None
+    assert seen_at_mark(collector.context, run, by_another) is None
     elsewhere = replace(run, folder_mounts=(("local:///a/", "file:///b/"),))
-    assert second_look.seen_at_mark(collector.context, elsewhere, mark) is None
+    assert seen_at_mark(collector.context, elsewhere, mark) is None
 
 
 def test_a_mark_that_was_rewritten_is_looked_at_whole(spark: SparkSession, repository: LakeRepository) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.sweep.at_mark import Accepted
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository, UncommittedPage
@@ -199,7 +200,7 @@ class Moving:
         monkeypatch.setattr(second_look, "uncommitted", listed)
         self.collector.server = server
         server.move = self.move_all
-        collector, accepted = self.collector, second_look.Accepted.of(self.mark, ())
+        collector, accepted = self.collector, Accepted.of(self.mark, ())
         # No entry states a wrong size: sizes decide what is looked up.
         look = second_look.second_look_at(collector.context, collector.begin(), self.mark, accepted, None)
         server.calls = 0
@@ -318,7 +319,7 @@ def test_a_repository_that_is_there_after_all_is_missed_again(spark: SparkSessio
     collector = Collector(spark, repository)
     run = replace(collector.begin(), repositories=("other",))
     mark = collector.mark_objects(repository.put_stray("data/s/garbage"))
-    look = second_look.SecondLook(collector.context, run, None, second_look.Accepted.of(mark, ()), None)
+    look = second_look.SecondLook(collector.context, run, None, Accepted.of(mark, ()), None)
 
     def lacks(*names_and_again: str, switched_off: bool = False) -> bool:
         first, again = (

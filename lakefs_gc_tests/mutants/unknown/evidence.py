@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a mark that was rewritten is read completely",
-        "engine/sweep/second_look.py",
+        "engine/sweep/at_mark.py",
         "not workspace.has_made(run_key, mark.mark_id, mark.digest)",
         "engine/sweep/test_second_look_reads.py",
         "rewritten",
@@ -170,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "wrong sizes that the workspace no longer has are all sizes",
-        "engine/sweep/second_look.py",
+        "engine/sweep/at_mark.py",
         "    except (KeyError, InputOrderError):\n        return every_size()",
         "    except (KeyError, InputOrderError):\n        return None",
         "engine/decide/shown/test_hidden_twins.py",
@@ -231,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "what another version read is read again",
-        "engine/sweep/second_look.py",
+        "engine/sweep/at_mark.py",
         "read_by != (__version__, ADDRESS_READING) or any(",
         "any(",
         "engine/sweep/test_second_look_reads.py",
@@ -300,7 +300,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the second look knows the wrong sizes of objects that the listing lacks",
-        "engine/sweep/second_look.py",
+        "engine/sweep/at_mark.py",
         "if mark.run.get(WRONG_SIZES) == 0 and unlisted == []:",
         "if mark.run.get(WRONG_SIZES) == 0:",
         "engine/decide/shown/test_unlisted_sizes.py",

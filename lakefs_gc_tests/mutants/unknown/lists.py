@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a sweep knows the branches that later lists of its mark had",
-        "engine/sweep/second_look.py",
+        "engine/sweep/at_mark.py",
         ', ("active_ranges", LATER_BRANCHES)',
         "",
         "engine/sweep/test_lists_of_branches.py",
@@ -157,7 +157,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a sweep knows the branches that the last search of its mark saw",
-        "engine/sweep/second_look.py",
+        "engine/sweep/at_mark.py",
         ', ("kept", LATER_BRANCHES)',
         "",
         "engine/sweep/test_lists_of_branches.py",

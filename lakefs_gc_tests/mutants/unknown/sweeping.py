@@ -393,7 +393,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "an override of a check that passed accepts nothing",
-        "engine/sweep/second_look.py",
+        "engine/sweep/at_mark.py",
         "        if mark.is_ours:\n",
         "        if False:\n",
         "engine/sweep/test_second_look_reads.py",
