@@ -28,6 +28,7 @@ from lakefs_gc.engine.decide.matching.unmatched import (
     refuse_unproved_emptiness,
 )
 from lakefs_gc.engine.decide.protected_paths import protected_paths
+from lakefs_gc.engine.decide.shown.hidden_twins import find_twins
 from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size
@@ -39,6 +40,7 @@ from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, branches_at_mark, is_small_at_mark, seen_at_mark
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
+from lakefs_gc.formats.gc_rules import rules_to_record
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -97,7 +99,10 @@ class SecondLook:
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
         self._graph: CommitGraph | None = None  # histories only grow, so each look reads only new commits
         self._heads: Heads = {}  # whose commits were read
+        self._read_commit_ids = set[str]()
+        self._rules: object = None  # by which they were read
         self._read_all_commits = False
+        self._searched_heads = set[tuple[str, str]]()
         self._readings_of_heads = 0
         self._found: list[DataFrame] = []
         self._others, self._deleted = set[str](), set[str]()  # repositories
@@ -129,6 +134,7 @@ class SecondLook:
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
+        self._search_last_heads(sized, search)
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
         lacks_repositories = self._lacks_repositories(foreign, imported_meanwhile)
@@ -200,19 +206,32 @@ class SecondLook:
 
         def read_commits_of(heads: Heads) -> Heads:
             known = self._heads
-            if not self._read_all_commits and any(
-                known.get(branch) != commit_id for branch, commit_id in heads.items()
-            ):
-                self._readings_of_heads += 1
-                self._read_commits_since(heads, staged, f"_of_heads_{self._readings_of_heads}")
+            self._searched_heads |= {*heads.items(), *known.items()}
+            if not self._read_all_commits:
+                self._read_commits_since(heads, staged)
             return known
 
         return find_shown(sized, staged.manifest.facts, search, on_heads=read_commits_of)
 
-    def _read_commits_since(self, heads: Heads, staged: Dataset, again: str) -> None:
-        """Read what the commits of these heads retain besides those of the last reading."""
-        context, run = self._context, self._run
-        output = ranges_since(context, run, self._graph, heads, self._heads) if self._graph is not None else None
+    def _search_last_heads(self, sized: DataFrame, search: TwinSearch) -> None:
+        """Search the heads that only the last reading of commits has seen. All lists before may have been old."""
+        heads = {branch: head for branch, head in self._heads.items() if (branch, head) not in self._searched_heads}
+        if heads:
+            paths = find_twins(sized, (heads,), replace(search, name=f"{search.name}_of_last_heads"))
+            output = StageOutput(paths.kept(), self._context.clock())
+            self._remember(self._keep_as(self._name("kept_of_last_heads"), output, schemas.BY_STAGE["kept"]))
+
+    def _read_commits_since(self, heads: Heads, staged: Dataset) -> None:
+        """Read what the rules retain now, with these heads, and did not at the last reading of commits."""
+        context, run, known, graph = self._context, self._run, self._heads, self._graph
+        rules = context.server.retention_rules(run.repository)
+        are_same_rules = rules is not None and rules_to_record(rules) == self._rules
+        if are_same_rules and all(known.get(branch) == commit_id for branch, commit_id in heads.items()):
+            return
+        self._readings_of_heads += 1
+        again, output = f"_of_heads_{self._readings_of_heads}", None
+        if are_same_rules and graph is not None:
+            output = ranges_since(context, run, graph, heads, known, self._read_commit_ids)
         if output is None:
             self._remember(self._read_commits(staged, again))
             return
@@ -227,8 +246,10 @@ class SecondLook:
         output = active_ranges(context, run, staged, must_exist=False, graph=self._graph)
         ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)
         self._refuse_unchecked_commits(ranges)
-        self._heads = ranges.manifest.facts[HEADS]
-        self._read_all_commits = ranges.manifest.facts["mode"] == ALL_COMMITS
+        facts = ranges.manifest.facts
+        self._heads = facts[HEADS]
+        self._rules, self._read_commit_ids = facts.get("rules"), set()
+        self._read_all_commits = facts["mode"] == ALL_COMMITS
         live = self._read_unseen(ranges, again)
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
             refuse_unproved_emptiness(context, run)

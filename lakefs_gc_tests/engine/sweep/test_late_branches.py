@@ -119,21 +119,37 @@ def looking(spark: SparkSession, repository: LakeRepository, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("is_behind", [False, True], ids=["created meanwhile", "not listed at first"])
-@pytest.mark.parametrize("age_days", [20, 1])
-def test_what_leaves_a_commit_of_a_late_branch_is_kept(looking: Looking, is_behind: bool, age_days: int) -> None:
-    """The first reading of commits has not seen the branch, the search has.
-
-    After a day the default rule still retains the commits, if no branch has them any more.
-    """
+def test_what_leaves_a_commit_of_a_late_branch_is_kept(looking: Looking, is_behind: bool) -> None:
+    """The first reading of commits has not seen the branch, the search has."""
     looking.be_behind()
     looking.first_commit()
-    head = looking.commit_and_delete(age_days)
+    head = looking.commit_and_delete()
     if not is_behind:
         looking.catch_up()
         looking.repository.delete_branch("late")
     appear = looking.catch_up if is_behind else lambda: looking.repository.branch("late", head)
     looking.around(second_look, "find_shown", appear, nothing)
     looking.move_after_second_lookups()
+    looking.sweep()
+
+
+def test_a_commit_that_the_default_rule_would_retain_without_any_branch_is_read(looking: Looking) -> None:
+    """In the end it has another branch, whose rule does not retain it."""
+    repository = looking.repository
+    repository.keep_days(10, late=100, dev=1)
+    repository.branch("dev")
+    looking.be_behind()
+    looking.first_commit()
+    head = looking.commit_and_delete(age_days=3)
+
+    def move() -> None:
+        looking.stage("hidden")
+        repository.delete_branch("dev")
+        repository.branch("dev", head)
+        repository.delete_branch("late")
+
+    looking.around(second_look, "find_shown", looking.catch_up, nothing)
+    looking.around(hidden_twins.TwinPaths, "look_up_again", nothing, move)
     looking.sweep()
 
 
@@ -182,6 +198,59 @@ def test_a_head_that_only_the_reading_of_commits_has_seen_is_searched(looking: L
     looking.be_behind(head=first)
     looking.around(second_look, "active_ranges", looking.catch_up, lambda: looking.be_behind(head=first))
     looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    looking.sweep()
+
+
+def test_a_head_that_only_the_last_reading_of_commits_has_seen_is_searched(looking: Looking) -> None:
+    """Nothing moves. All lists before the end of the search have an old head."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    looking.sweep()
+
+
+def test_a_branch_that_is_reset_to_an_old_commit(looking: Looking) -> None:
+    """The first search has added the commit to the history, where no rule retained it then."""
+    repository = looking.repository
+    repository.keep_days(10, late=1, dev=100)
+    repository.branch("dev")
+    looking.be_behind()
+    looking.first_commit()
+    looking.stage("p", "late")
+    old = repository.commit(branch="late", age_days=5)
+    repository.delete("p", branch="late")
+    repository.commit(branch="late", age_days=3)
+
+    def reset(commit_id: str) -> None:
+        repository.delete_branch("dev")
+        repository.branch("dev", commit_id)
+
+    def move() -> None:
+        looking.stage("hidden")
+        reset("main")
+
+    looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, lambda: reset(old))
+    looking.around(second_look, "find_shown", looking.catch_up, move)
+    looking.sweep()
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_rules_that_become_longer(looking: Looking, is_busy: bool) -> None:
+    """After the first reading of commits they retain one that has the object, until its branch is deleted."""
+    repository = looking.repository
+    repository.keep_days(10)
+    repository.branch("dev")
+    looking.first_commit()
+    looking.commit_and_delete()
+
+    def longer() -> None:
+        repository.keep_days(10, late=100)
+        if is_busy:
+            repository.put("n", branch="dev")
+            repository.commit(branch="dev")
+
+    looking.around(second_look, "find_shown", longer, looking.move)
     looking.sweep()
 
 

@@ -122,14 +122,16 @@ def active_ranges(
     return StageOutput(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs=inputs)
 
 
-def ranges_since(context: RunContext, run: GCRun, graph: CommitGraph, heads: Heads, known: Heads) -> StageOutput | None:
-    """Return the ranges of the commits that are active with ``heads``, and not with ``known``, by the history alone.
+def ranges_since(
+    context: RunContext, run: GCRun, graph: CommitGraph, heads: Heads, known: Heads, read: set[str]
+) -> StageOutput | None:
+    """Return the ranges of the commits of ``heads`` that were not read, by the history alone (``commits_since``).
 
     Columns: ``schemas.ACTIVE_RANGES``. None if the history does not tell: there are no rules, or too many commits.
     """
     began_at, cache = context.clock(), context.workspace.range_cache
     rules = context.server.retention_rules(run.repository)
-    commits = None if rules is None else commits_since(context, run, rules, graph, heads, known)
+    commits = None if rules is None else commits_since(context, run, rules, graph, heads, known, read)
     if commits is None:
         return None
     ids = sorted({commit.metarange_id for commit in commits} - {""})

@@ -109,11 +109,12 @@ def own_active_commits(
 
 
 def commits_since(
-    context: RunContext, run: GCRun, rules: GCRules, graph: CommitGraph, heads: Heads, known: Heads
+    context: RunContext, run: GCRun, rules: GCRules, graph: CommitGraph, heads: Heads, known: Heads, read: set[str]
 ) -> list[KeptCommit] | None:
-    """Return the commits that are active or protected with the branches ``heads``, and not with those of ``known``.
+    """Return the commits that are active or protected with the branches ``heads``, and whose content was not read.
 
-    ``graph`` is that of ``known``. The commits that are read are added to it. None if they are too many for it.
+    ``known`` are the heads of the last reading of commits. ``graph`` has the history from then. What is read is added
+    to it; None if it is too much for it. ``read`` is empty after such a reading, and collects what calls have returned.
     """
     protect, now, commits = context.safety.protect, run.started_at, graph.commits
     tags = dict(context.server.tags(run.repository)) if protect.of_commits else {}
@@ -128,15 +129,18 @@ def commits_since(
     if not graph.complete:
         return None
     # First: a commit that is not known yet would count as one that no branch reaches, and such a commit may be active.
-    before = kept_by(known)
+    if not read:
+        read.update(kept_by(known))
     graph.add_history_of(context.server, run.repository, heads.values())
     if not graph.complete:
         return None
-    return [
+    new = [
         KeptCommit(commit_id, commits[commit_id].meta_range_id, why)
         for commit_id, why in sorted(kept_by(heads).items())
-        if commit_id not in before
+        if commit_id not in read
     ]
+    read.update(commit.id for commit in new)
+    return new
 
 
 def _refuse_other_content(on_list: Mapping[str, str], graph: CommitGraph) -> None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -141,7 +140,7 @@ def find_twins(
         if not paths.manifest.rows:
             return nowhere
         alike = unreferenced.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
-        lookups = _lookups(head_ranges, paths, branches, search.max_paths)
+        lookups = _lookups(head_ranges, paths, branches, search.max_paths, len(heads))
         answers = try_look_up(lookups, search, riders)
         besides = None
         # A path without an answer has all objects kept that it may show, so these must be few.
@@ -157,7 +156,7 @@ def find_twins(
                 same_content = same_contents(_paths(head_ranges.dataframe, passing, search), contents.dataframe)
             narrowed = search.keep("paths_of_same_content", same_content, _PATHS, **measures)
             alike = same_contents(contents.dataframe, narrowed.dataframe)
-            lookups = _lookups(head_ranges, narrowed, branches, search.max_paths)
+            lookups = _lookups(head_ranges, narrowed, branches, search.max_paths, len(heads))
             answers = try_look_up(lookups, search, riders)
         if paths.manifest.facts["any_size"]:
             alike = unreferenced.withColumn("md5", F.lit(""))
@@ -264,18 +263,24 @@ def _ask_for_md5(batches: Batches, store: StoreLocation) -> Batches:
 
 
 def _lookups(
-    head_ranges: Dataset, paths: Dataset, branches: Mapping[str, list[str]], max_paths: int
+    head_ranges: Dataset, paths: Dataset, branches: Mapping[str, list[str]], max_paths: int, heads_of_branch: int
 ) -> list[Lookup] | None:
-    """Return a lookup for each path on each branch whose head has it; None if they are more than ``max_paths``."""
+    """Return a lookup for each path on each branch whose head has it; None if they are more than ``max_paths``.
+
+    A branch has up to ``heads_of_branch`` metaranges, which mostly have the same paths.
+    """
     if paths.manifest.facts["summed"]:
         return None
     in_heads = head_ranges.dataframe.join(paths.dataframe, "range_id")
-    rows = to_arrow(in_heads.select("metarange_id", "path", "size", "md5").limit(max_paths + 1))
+    most_rows = max_paths * heads_of_branch
+    rows = to_arrow(in_heads.select("metarange_id", "path", "size", "md5").limit(most_rows + 1))
+    if rows.num_rows > most_rows:
+        return None
     columns = (rows.column(name).to_pylist() for name in ("metarange_id", "path", "size", "md5"))
-    lookups = (
-        Lookup(branch, path, size, md5)
-        for metarange_id, path, size, md5 in zip(*columns, strict=True)
-        for branch in branches[metarange_id]
-    )
-    limited = list(islice(lookups, max_paths + 1))
-    return limited if len(limited) <= max_paths else None
+    lookups = dict[Lookup, None]()
+    for metarange_id, path, size, md5 in zip(*columns, strict=True):
+        for branch in branches[metarange_id]:
+            lookups[Lookup(branch, path, size, md5)] = None
+        if len(lookups) > max_paths:
+            return None
+    return list(lookups)
