@@ -98,16 +98,16 @@ def _search_twice(
     twins = [find_twins(unreferenced, (before, now, another), search, riders)]
     omitted.look_up(counted, riders)
 
+    searched = {item for each in (before, now, another) for item in each.items()}
     later = server.heads_of(repository)
-    on_heads(later)
+    moved = [dict(each.items() - searched) for each in (later, on_heads(later))]
     counted = counting.read({**before, **now, **later})
     if omitted.list_is_complete:
         latest = server.heads_of(repository)
         omitted.list_is_complete = is_complete(staged["listed"], counted, before, latest, search.run)
     riders = omitted.riders(counted)
     twins[0].look_up_again(riders)
-    moved = {branch: commit_id for branch, commit_id in later.items() if now.get(branch) != commit_id}
-    if moved:
-        twins.append(find_twins(unreferenced, (moved,), replace(search, name=f"{search.name}_moved"), riders))
+    if any(moved):
+        twins.append(find_twins(unreferenced, moved, replace(search, name=f"{search.name}_moved"), riders))
     omitted.look_up(counted, riders)
     return reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced)), later
