@@ -211,16 +211,16 @@ def test_a_head_that_only_the_last_reading_of_commits_has_seen_is_searched(looki
 
 
 def test_a_branch_that_is_reset_to_an_old_commit(looking: Looking) -> None:
-    """The first search has added the commit to the history, where no rule retained it then."""
+    """The first search has added its parent to the history, where no rule retained it then."""
     repository = looking.repository
     repository.keep_days(10, late=1, dev=100)
     repository.branch("dev")
     looking.be_behind()
     looking.first_commit()
     looking.stage("p", "late")
-    old = repository.commit(branch="late", age_days=5)
+    repository.commit(branch="late", age_days=5)
     repository.delete("p", branch="late")
-    repository.commit(branch="late", age_days=3)
+    head = repository.commit(branch="late", age_days=3)
 
     def reset(commit_id: str) -> None:
         repository.delete_branch("dev")
@@ -230,7 +230,7 @@ def test_a_branch_that_is_reset_to_an_old_commit(looking: Looking) -> None:
         looking.stage("hidden")
         reset("main")
 
-    looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, lambda: reset(old))
+    looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, lambda: reset(head))
     looking.around(second_look, "find_shown", looking.catch_up, move)
     looking.sweep()
 
