@@ -182,12 +182,16 @@ def test_what_leaves_a_commit_of_a_branch_that_only_the_second_search_has_seen(
     looking.sweep()
 
 
-def test_what_was_hidden_at_a_branch_that_only_the_second_search_has_seen(looking: Looking) -> None:
-    looking.be_behind()
-    looking.repository.branch("late")
+@pytest.mark.parametrize("is_listed", [False, True], ids=["not listed", "with an old head"])
+def test_what_was_hidden_at_a_branch_that_only_the_second_search_has_seen(looking: Looking, is_listed: bool) -> None:
+    first = looking.first_commit()
+    looking.be_behind(head=first if is_listed else "")
     looking.hide()
     looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, looking.catch_up)
-    looking.move_after_second_lookups()
+    if is_listed:
+        looking.around(second_look, "find_shown", nothing, looking.move)
+    else:
+        looking.move_after_second_lookups()
     looking.sweep()
 
 

@@ -184,8 +184,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/shown/shown_objects.py",
         "    if any(moved):\n",
         "    if False:\n",
-        "engine/decide/shown/test_shown_objects.py",
-        "head_that_moved",
+        "engine/sweep/test_late_branches.py",
+        "hidden_at_a_branch",
     ),
     Mutant(
         12,
@@ -274,8 +274,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/shown/shown_objects.py",
         "    later = server.heads_of(repository)\n    moved",
         "    later = now\n    moved",
-        "engine/sweep/test_single_moves.py",
-        "single_move_is_seen",
+        "engine/sweep/test_late_branches.py",
+        "only_the_second_search",
     ),
     Mutant(
         6,
