@@ -102,7 +102,7 @@ class SecondLook:
         self._read_commit_ids = set[str]()
         self._rules: object = None  # by which they were read
         self._read_all_commits = False
-        self._searched_heads = set[tuple[str, str]]()
+        self._searched_heads = set[tuple[str, str]]()  # in this look
         self._readings_of_heads = 0
         self._found: list[DataFrame] = []
         self._others, self._deleted = set[str](), set[str]()  # repositories
@@ -119,6 +119,7 @@ class SecondLook:
         """
         context, run = self._context, self._run
         self._looks += 1
+        self._searched_heads.clear()
         refuse_another_repository(context.server, run)
         context.server.expect_branches(run.repository, self._branches)
         # Other repositories first: an object that leaves one for a branch before this reading is in the list that

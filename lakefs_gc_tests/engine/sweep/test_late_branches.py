@@ -214,6 +214,20 @@ def test_a_head_that_only_the_last_reading_of_commits_has_seen_is_searched(looki
     looking.sweep()
 
 
+def test_each_look_searches_the_heads_of_its_lists(spark: SparkSession, looking: Looking) -> None:
+    """The object becomes a hidden twin after the first look, which has searched the head that the next sees last."""
+    first = looking.first_commit()
+    looking.repository.put("q", CONTENT, branch="late")
+    looking.repository.commit(branch="late")
+    look = looking.collector.second_look(looking.collector.begin(), looking.mark)
+    objects = spark.createDataFrame([(looking.key, len(CONTENT))], "address string, size long").localCheckpoint()
+    assert looking.key not in {row["address"] for row in look(objects).collect()}
+    looking.stage("q", "late")
+    looking.be_behind(head=first)
+    looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    assert looking.key in {row["address"] for row in look(objects).collect()}
+
+
 def test_a_branch_that_is_reset_to_an_old_commit(looking: Looking) -> None:
     """The first search has added its parent to the history, where no rule retained it then."""
     repository = looking.repository

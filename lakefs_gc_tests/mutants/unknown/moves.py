@@ -115,6 +115,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "each look searches the heads of its own lists",
+        "engine/sweep/second_look.py",
+        "        self._searched_heads.clear()\n",
+        "",
+        "engine/sweep/test_late_branches.py",
+        "each_look",
+    ),
+    Mutant(
+        12,
         "heads that only the last reading of commits has seen are searched",
         "engine/sweep/second_look.py",
         "        self._search_last_heads(sized, search)\n",
