@@ -102,6 +102,7 @@ class SecondLook:
         self._read_commit_ids = set[str]()
         self._rules: object = None  # by which they were read
         self._read_all_commits = False
+        self._read_heads = set[tuple[str, str]]()  # in this look
         self._searched_heads = set[tuple[str, str]]()  # in this look
         self._readings_of_heads = 0
         self._found: list[DataFrame] = []
@@ -119,6 +120,7 @@ class SecondLook:
         """
         context, run = self._context, self._run
         self._looks += 1
+        self._read_heads.clear()
         self._searched_heads.clear()
         refuse_another_repository(context.server, run)
         context.server.expect_branches(run.repository, self._branches)
@@ -135,13 +137,14 @@ class SecondLook:
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
-        self._search_last_heads(sized, search)
+        self._search_read_heads(sized, search, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
         lacks_repositories = self._lacks_repositories(foreign, imported_meanwhile)
         if self._search_again(sized, any_size, shown, must=lacks_repositories):
             # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
             self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
+            self._search_read_heads(sized, search, "_of_new")
             imported_meanwhile = self._read_foreign("_meanwhile")
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
@@ -214,13 +217,20 @@ class SecondLook:
 
         return find_shown(sized, staged.manifest.facts, search, on_heads=read_commits_of)
 
-    def _search_last_heads(self, sized: DataFrame, search: TwinSearch) -> None:
-        """Search the heads that only the last reading of commits has seen. All lists before may have been old."""
-        heads = {branch: head for branch, head in self._heads.items() if (branch, head) not in self._searched_heads}
+    def _search_read_heads(self, sized: DataFrame, search: TwinSearch, again: str) -> None:
+        """Search the heads that only readings of commits have seen. The lists of the searches may have been old."""
+        heads = list[dict[str, str]]()
+        for branch, commit_id in sorted(self._read_heads - self._searched_heads):
+            others = next((each for each in heads if branch not in each), None)
+            if others is None:
+                heads.append(others := {})
+            others[branch] = commit_id
         if heads:
-            paths = find_twins(sized, (heads,), replace(search, name=f"{search.name}_of_last_heads"))
+            self._searched_heads |= self._read_heads
+            paths = find_twins(sized, heads, replace(search, name=f"{search.name}_of_read_heads{again}"))
             output = StageOutput(paths.kept(), self._context.clock())
-            self._remember(self._keep_as(self._name("kept_of_last_heads"), output, schemas.BY_STAGE["kept"]))
+            kept = self._keep_as(self._name(f"kept_of_read_heads{again}"), output, schemas.BY_STAGE["kept"])
+            self._remember(kept)
 
     def _read_commits_since(self, heads: Heads, staged: Dataset) -> None:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits."""
@@ -231,8 +241,8 @@ class SecondLook:
             return
         self._readings_of_heads += 1
         again, output = f"_of_heads_{self._readings_of_heads}", None
-        if are_same_rules and graph is not None:
-            output = ranges_since(context, run, graph, heads, known, self._read_commit_ids)
+        if rules is not None and are_same_rules and graph is not None:
+            output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
         if output is None:
             self._remember(self._read_commits(staged, again))
             return
@@ -249,6 +259,7 @@ class SecondLook:
         self._refuse_unchecked_commits(ranges)
         facts = ranges.manifest.facts
         self._heads = facts[HEADS]
+        self._read_heads.update(self._heads.items())
         self._rules, self._read_commit_ids = facts.get("rules"), set()
         self._read_all_commits = facts["mode"] == ALL_COMMITS
         live = self._read_unseen(ranges, again)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.decide.shown import hidden_twins, unlisted_changes
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -212,6 +213,34 @@ def test_a_head_that_only_the_last_reading_of_commits_has_seen_is_searched(looki
     looking.be_behind(head=first)
     looking.around(second_look, "find_shown", nothing, looking.catch_up)
     looking.sweep()
+
+
+@pytest.mark.parametrize("is_last", [False, True], ids=["before the second search", "after the search of a new branch"])
+def test_a_head_that_one_more_reading_of_commits_has_seen_is_searched(looking: Looking, is_last: bool) -> None:
+    """Nothing moves. Commits are read once more because of other rules, or of a new branch. All other lists are old."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    if is_last:
+        looking.around(second_look, "find_shown", nothing, lambda: looking.repository.branch("another"))
+    else:
+        other_rules = lambda: looking.repository.keep_days(11, late=100)  # noqa: E731
+        looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, other_rules)
+    number = 3 if is_last else 2
+    readings = list[int]()
+
+    def reading(*arguments: Any, **options: Any) -> Any:
+        readings.append(1)
+        if len(readings) != number:
+            return active_ranges(*arguments, **options)
+        looking.catch_up()
+        output = active_ranges(*arguments, **options)
+        looking.be_behind(head=first)
+        return output
+
+    looking.patch.setattr(second_look, "active_ranges", reading)
+    looking.sweep()
+    assert len(readings) == 3
 
 
 def test_each_look_searches_the_heads_of_its_lists(spark: SparkSession, looking: Looking) -> None:

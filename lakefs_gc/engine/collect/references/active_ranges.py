@@ -32,7 +32,7 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, re
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.commits_csv import read_active_commits
-from lakefs_gc.formats.gc_rules import rules_to_record
+from lakefs_gc.formats.gc_rules import GCRules, rules_to_record
 from lakefs_gc.formats.ranges import METARANGE_SCHEMA, TableKind, read_metarange, table_kind
 from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -123,15 +123,14 @@ def active_ranges(
 
 
 def ranges_since(
-    context: RunContext, run: GCRun, graph: CommitGraph, heads: Heads, known: Heads, read: set[str]
+    context: RunContext, run: GCRun, rules: GCRules, graph: CommitGraph, heads: Heads, known: Heads, read: set[str]
 ) -> StageOutput | None:
     """Return the ranges of the commits of ``heads`` that were not read, by the history alone (``commits_since``).
 
-    Columns: ``schemas.ACTIVE_RANGES``. None if the history does not tell: there are no rules, or too many commits.
+    Columns: ``schemas.ACTIVE_RANGES``. None if the history does not tell, because it has too many commits.
     """
     began_at, cache = context.clock(), context.workspace.range_cache
-    rules = context.server.retention_rules(run.repository)
-    commits = None if rules is None else commits_since(context, run, rules, graph, heads, known, read)
+    commits = commits_since(context, run, rules, graph, heads, known, read)
     if commits is None:
         return None
     ids = sorted({commit.metarange_id for commit in commits} - {""})
