@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY
+
+Heads = Mapping[str, str]
+"""Branch to commit id."""
 
 
 @dataclass(frozen=True)

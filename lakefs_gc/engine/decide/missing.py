@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.collect.listing.earlier_listing import OPTIMIZED
 from lakefs_gc.engine.collect.listing.existence import existing_keys
 from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, address_hash
-from lakefs_gc.engine.decide.shown.heads import Heads, head_addresses
+from lakefs_gc.engine.decide.shown.heads import head_addresses
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.ledger import recorded_by_sweeps
@@ -37,6 +37,7 @@ from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.base import ObjectInfo
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.units import EPOCH

@@ -21,7 +21,7 @@ from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, activ
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
-from lakefs_gc.engine.collect.references.own_commits import HEADS, Heads
+from lakefs_gc.engine.collect.references.own_commits import HEADS
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.marking.checks import protections_from_json
 from lakefs_gc.engine.decide.matching.unmatched import (
@@ -41,6 +41,7 @@ from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, branches_at_mar
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import rules_to_record
+from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -235,14 +236,13 @@ class SecondLook:
     def _read_commits_since(self, heads: Heads, staged: Dataset) -> None:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits."""
         context, run, known, graph = self._context, self._run, self._heads, self._graph
-        rules = context.server.retention_rules(run.repository)
-        are_same_rules = rules is not None and rules_to_record(rules) == self._rules
-        if are_same_rules and all(known.get(branch) == commit_id for branch, commit_id in heads.items()):
-            return
-        self._readings_of_heads += 1
-        again, output = f"_of_heads_{self._readings_of_heads}", None
-        if rules is not None and are_same_rules and graph is not None:
+        rules, output = context.server.retention_rules(run.repository), None
+        if rules is not None and graph is not None and rules_to_record(rules) == self._rules:
+            if all(known.get(branch) == commit_id for branch, commit_id in heads.items()):
+                return
             output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
+        self._readings_of_heads += 1
+        again = f"_of_heads_{self._readings_of_heads}"
         if output is None:
             self._remember(self._read_commits(staged, again))
             return

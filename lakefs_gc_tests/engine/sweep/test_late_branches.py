@@ -169,25 +169,16 @@ def test_heads_that_were_others_during_the_reading(looking: Looking, how: str) -
 
 
 @pytest.mark.parametrize("is_listed", [False, True], ids=["not listed", "with an old head"])
-def test_what_leaves_a_commit_of_a_branch_that_only_the_second_search_has_seen(
-    looking: Looking, is_listed: bool
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["in a commit", "hidden"])
+def test_what_leaves_a_branch_that_only_the_second_search_has_seen(
+    looking: Looking, is_listed: bool, is_hidden: bool
 ) -> None:
     first = looking.first_commit()
     looking.be_behind(head=first if is_listed else "")
-    looking.commit_and_delete()
-    looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, looking.catch_up)
-    if is_listed:
-        looking.around(second_look, "find_shown", nothing, looking.move)
+    if is_hidden:
+        looking.hide()
     else:
-        looking.move_after_second_lookups()
-    looking.sweep()
-
-
-@pytest.mark.parametrize("is_listed", [False, True], ids=["not listed", "with an old head"])
-def test_what_was_hidden_at_a_branch_that_only_the_second_search_has_seen(looking: Looking, is_listed: bool) -> None:
-    first = looking.first_commit()
-    looking.be_behind(head=first if is_listed else "")
-    looking.hide()
+        looking.commit_and_delete()
     looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, looking.catch_up)
     if is_listed:
         looking.around(second_look, "find_shown", nothing, looking.move)

@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "searched == {*now, *later}",
         "searched == now.keys()",
         "engine/sweep/test_late_branches.py",
-        "hidden_at_a_branch",
+        "only_the_second_search",
     ),
     Mutant(
         12,
@@ -108,8 +108,8 @@ MUTANTS: tuple[Mutant, ...] = (
         6,
         "rules that changed during a look are applied before each search",
         "engine/sweep/second_look.py",
-        "rules_to_record(rules) == self._rules",
-        "True",
+        " and rules_to_record(rules) == self._rules:",
+        ":",
         "engine/sweep/test_late_branches.py",
         "rules_that_become_longer",
     ),
@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if any(moved):\n",
         "    if False:\n",
         "engine/sweep/test_late_branches.py",
-        "hidden_at_a_branch",
+        "only_the_second_search",
     ),
     Mutant(
         12,

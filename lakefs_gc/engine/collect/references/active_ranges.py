@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
-from lakefs_gc.engine.collect.references.own_commits import HEADS, Heads, commits_since, own_active_commits
+from lakefs_gc.engine.collect.references.own_commits import HEADS, commits_since, own_active_commits
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema
@@ -37,6 +37,7 @@ from lakefs_gc.formats.ranges import METARANGE_SCHEMA, TableKind, read_metarange
 from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.lakefs.protections import protected_since
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -67,7 +68,7 @@ def active_ranges(
 ) -> StageOutput:
     """Return the ranges to read. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits), ``commits_seen`` and
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits), ``commits_seen``,
     ``LATER_BRANCHES`` and ``HEADS``. With rules it also has ``commits_run_id``, the facts of ``own_commits``, and
     ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read). ``missed_by_rules`` is the
     number of active commits that the server's list omits. It is 0 without rules, and None if there are more than

@@ -22,6 +22,7 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import IncompleteAnswerError, SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.active_commits import active_commits
+from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.lakefs.protections import protected_commits
 
 logger = logging.getLogger(__name__)
@@ -30,9 +31,6 @@ HEADS = "heads"
 """Fact: the branches whose commits were read, and their commits."""
 
 _MAX_IN_FACTS = 20
-
-Heads = Mapping[str, str]
-"""Branch to commit id."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.decide.marking.checks import HeadSample
-from lakefs_gc.engine.decide.shown.heads import Heads, branches_by_metarange, head_ranges_of, locate
+from lakefs_gc.engine.decide.shown.heads import branches_by_metarange, head_ranges_of, locate
 from lakefs_gc.engine.records.check import Unknown
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -25,6 +25,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.lakefs.models import Heads
 
 logger = logging.getLogger(__name__)
 

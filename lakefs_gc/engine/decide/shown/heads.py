@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -17,12 +17,10 @@ from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.lakefs.models import Heads
 
 HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("metarange_id", "range_id")])
 """Each range of each metarange that a branch has at its head."""
-
-Heads = Mapping[str, str]
-"""Branch to commit id."""
 
 
 def branches_by_metarange(context: RunContext, run: GCRun, heads: Iterable[Heads]) -> dict[str, list[str]]:

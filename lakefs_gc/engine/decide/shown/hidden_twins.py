@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.decide.shown.ask_branch import Budget, Lookup
-from lakefs_gc.engine.decide.shown.heads import HEAD_RANGES, Heads, branches_by_metarange, head_ranges_of, locate
+from lakefs_gc.engine.decide.shown.heads import HEAD_RANGES, branches_by_metarange, head_ranges_of, locate
 from lakefs_gc.engine.decide.shown.lookups import (
     ANY_SIZE,
     CONTENTS,
@@ -54,6 +54,7 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worke
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.formats.ranges import read_range
+from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)

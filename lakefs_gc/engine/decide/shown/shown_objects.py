@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from lakefs_gc.engine.decide.shown.heads import Heads
 from lakefs_gc.engine.decide.shown.hidden_twins import find_twins
 from lakefs_gc.engine.decide.shown.lookups import TwinSearch
 from lakefs_gc.engine.decide.shown.unlisted_changes import Counting, OmittedSearch, counting_changes, is_complete
+from lakefs_gc.lakefs.models import Heads
 
 
 class Shown(NamedTuple):

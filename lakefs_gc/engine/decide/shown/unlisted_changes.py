@@ -190,7 +190,7 @@ class OmittedSearch:
             # Nothing is known of the object but what its own entry states, and that may be wrong.
             logger.warning(
                 "repository %s: %s staged paths cannot be looked up (of branch %s, for example), so all unreferenced "
-                "objects are kept unverified. Commit or reset them",
+                "objects are kept unverified. Commit or reset these paths",
                 self._search.run.repository,
                 f"{len(unknown):,}",
                 min(lookup.branch for lookup in unknown),
