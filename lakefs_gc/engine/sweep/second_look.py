@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, active_ranges, ranges_since
+from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, OTHER_HEADS, active_ranges, ranges_since
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
@@ -138,14 +138,14 @@ class SecondLook:
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
-        self._search_read_heads(sized, search, "_again")
+        self._search_read_heads(sized, staged, search, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
         lacks_repositories = self._lacks_repositories(foreign, imported_meanwhile)
         if self._search_again(sized, any_size, shown, must=lacks_repositories):
             # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
             self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
-            self._search_read_heads(sized, search, "_of_new")
+            self._search_read_heads(sized, staged, search, "_of_new")
             imported_meanwhile = self._read_foreign("_meanwhile")
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
@@ -218,20 +218,33 @@ class SecondLook:
 
         return find_shown(sized, staged.manifest.facts, search, on_heads=read_commits_of)
 
-    def _search_read_heads(self, sized: DataFrame, search: TwinSearch, again: str) -> None:
-        """Search the heads that only readings of commits have seen. The lists of the searches may have been old."""
-        heads = list[dict[str, str]]()
-        for branch, commit_id in sorted(self._read_heads - self._searched_heads):
-            others = next((each for each in heads if branch not in each), None)
-            if others is None:
-                heads.append(others := {})
-            others[branch] = commit_id
-        if heads:
-            self._searched_heads |= self._read_heads
-            paths = find_twins(sized, heads, replace(search, name=f"{search.name}_of_read_heads{again}"))
+    def _search_read_heads(self, sized: DataFrame, staged: Dataset, search: TwinSearch, again: str) -> None:
+        """Search the heads that only readings of commits have seen. The lists of the searches may have been old.
+
+        Those of a branch for which the server says then that it does not exist are searched again, up to three times.
+        Commits are read once more after each search: what left such a branch meanwhile may be in them.
+        """
+        server, repository = self._context.server, self._run.repository
+        for number in range(_SEARCHES_AGAIN):
+            heads = list[dict[str, str]]()
+            for branch, commit_id in sorted(self._read_heads - self._searched_heads):
+                others = next((each for each in heads if branch not in each), None)
+                if others is None:
+                    heads.append(others := {})
+                others[branch] = commit_id
+            if not heads:
+                return
+            absences, name = server.absences.copy(), f"of_read_heads{again}_{number}"
+            paths = find_twins(sized, heads, replace(search, name=f"{search.name}_{name}"))
             output = StageOutput(paths.kept(), self._context.clock())
-            kept = self._keep_as(self._name(f"kept_of_read_heads{again}"), output, schemas.BY_STAGE["kept"])
-            self._remember(kept)
+            self._remember(self._keep_as(self._name(f"kept_{name}"), output, schemas.BY_STAGE["kept"]))
+            self._searched_heads |= {
+                (branch, commit_id)
+                for each in heads
+                for branch, commit_id in each.items()
+                if server.absences[repository, branch] == absences[repository, branch]
+            }
+            self._read_commits_since(server.heads_of(repository), staged)
 
     def _read_commits_since(self, heads: Heads, staged: Dataset) -> None:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits."""
@@ -259,7 +272,7 @@ class SecondLook:
         self._refuse_unchecked_commits(ranges)
         facts = ranges.manifest.facts
         self._heads = facts[HEADS]
-        self._read_heads.update(self._heads.items())
+        self._read_heads.update(self._heads.items(), map(tuple, facts[OTHER_HEADS]))
         self._rules, self._read_commit_ids = facts.get("rules"), set()
         self._read_all_commits = facts["mode"] == ALL_COMMITS
         live = self._read_unseen(ranges, again)

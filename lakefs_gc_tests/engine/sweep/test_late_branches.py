@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,16 +13,16 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.decide.shown import hidden_twins, unlisted_changes
 from lakefs_gc.engine.sweep import second_look
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import PreparedCommits
 from lakefs_gc_tests.support.collector import Collector, marked
+from lakefs_gc_tests.support.denied_branch import DenyingClient
 from lakefs_gc_tests.support.lake import LakeRepository
 
 CONTENT = "x" * 100
 CHECKSUM = hashlib.md5(CONTENT.encode()).hexdigest()
 
 
-class Behind(LakeFSClient):
+class Behind(DenyingClient):
     """A replica that is behind while it has an old list of active commits: ``late`` is at ``head``, or not there."""
 
     old: PreparedCommits | None = None
@@ -49,7 +50,7 @@ class Looking:
         repository.keep_days(10, late=100)
         self.key = repository.put_stray("data/s/object", CONTENT.encode())
         self.garbage = repository.put_stray("data/s/garbage", b"garbage")
-        self.server = Behind(repository.lake.credentials)
+        self.server = Behind(repository, "late")
         self.collector = Collector(spark, repository, server=self.server)
         self.mark = self.collector.collect_and_mark()
         assert marked(repository, self.mark) == {self.key, self.garbage}
@@ -232,6 +233,60 @@ def test_a_head_that_one_more_reading_of_commits_has_seen_is_searched(looking: L
     looking.patch.setattr(second_look, "active_ranges", reading)
     looking.sweep()
     assert len(readings) == 3
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["before the server's list of commits", "after it"])
+def test_a_head_that_one_list_of_the_last_reading_of_commits_has_is_searched(looking: Looking, number: int) -> None:
+    """Nothing moves. All other lists have an old head."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    old, listed, lists = looking.server.old, looking.server.branch_heads, list[int]()
+
+    def heads(repository: str) -> Iterator[tuple[str, str]]:
+        lists.append(1)
+        looking.server.old = None if len(lists) == number else old
+        answer = list(listed(repository))
+        looking.server.old = old
+        return iter(answer)
+
+    looking.around(
+        second_look, "find_shown", nothing, lambda: looking.patch.setattr(looking.server, "branch_heads", heads)
+    )
+    looking.sweep()
+
+
+@pytest.mark.parametrize("denials", [1, 2])
+def test_a_branch_that_is_denied_when_its_last_head_is_searched(looking: Looking, denials: int) -> None:
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    searches = list[int]()
+
+    def search(*arguments: Any) -> hidden_twins.TwinPaths:
+        searches.append(1)
+        with looking.server.denying() if len(searches) <= denials else nullcontext():
+            return hidden_twins.find_twins(*arguments)
+
+    looking.patch.setattr(second_look, "find_twins", search)
+    looking.sweep()
+    assert looking.server.denials
+
+
+def test_what_is_committed_elsewhere_while_the_last_head_is_searched(looking: Looking) -> None:
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+
+    def move() -> None:
+        looking.stage("b")
+        looking.repository.commit()
+        looking.repository.delete_branch("late")
+
+    looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    looking.around(second_look, "find_twins", move, nothing)
+    looking.sweep()
 
 
 def test_each_look_searches_the_heads_of_its_lists(spark: SparkSession, looking: Looking) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Iterator
-from types import SimpleNamespace
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import Collector, counts
+from lakefs_gc_tests.support.denied_branch import DenyingClient
 from lakefs_gc_tests.support.lake import LakeRepository
 
 
@@ -230,40 +231,20 @@ def test_a_branch_that_is_deleted_and_created_again_during_a_look_is_searched(
     assert server.state == "created again"
 
 
-class IsBehind(LakeFSClient):
-    """While ``is_behind``, questions about ``dev`` go to a replica that does not have it yet. Lists are complete."""
+class IsBehind(DenyingClient):
+    """Denies ``dev`` during the first ``searches_behind`` searches of branches."""
 
-    is_behind = False
     searches_behind = 1
-    asked = 0
-
-    def __init__(self, repository: LakeRepository) -> None:
-        super().__init__(repository.lake.credentials, sleep=lambda _: None)
-        call = self._call
-
-        def answer(what: str, *arguments: Any, **options: Any) -> Any:
-            if self.is_behind and what == "list branches of lake from dev":
-                return SimpleNamespace(results=[])
-            if self.is_behind and (what.endswith("of dev") or what == "list dev of lake"):
-                self.asked += 1
-                raise RepositoryNotFoundError("branch not found")
-            return call(what, *arguments, **options)
-
-        self._call = answer
 
 
 @pytest.fixture
 def behind(repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> IsBehind:
-    """A server with a replica that answers for ``dev`` during the first ``searches_behind`` searches of branches."""
-    server = IsBehind(repository)
+    server = IsBehind(repository, "dev")
 
     def search(*arguments: Any, **options: Any) -> Any:
-        server.is_behind = server.searches_behind > 0
         server.searches_behind -= 1
-        try:
+        with server.denying() if server.searches_behind >= 0 else nullcontext():
             return find_shown(*arguments, **options)
-        finally:
-            server.is_behind = False
 
     monkeypatch.setattr(second_look, "find_shown", search)
     return server
@@ -277,7 +258,7 @@ def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
     behind.searches_behind = searches
     collector.server = behind
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert behind.asked > 0
+    assert behind.denials > 0
 
 
 @pytest.mark.parametrize("is_hidden", [False, True], ids=["staged", "hidden"])
