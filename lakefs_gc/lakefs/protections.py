@@ -19,15 +19,17 @@ def protected_commits(
 ) -> dict[str, str]:
     """Return the id of each commit that a protection keeps, with the reason for people.
 
-    ``branch_heads`` and ``tags`` map names to commit ids. Ids that are not among ``commits`` are skipped.
+    ``branch_heads`` and ``tags`` map names to commit ids. Ids that are not among ``commits`` are skipped. Takes time
+    linear in the number of commits and branches.
     """
     reasons: dict[str, str] = {}
+    walked = set[str]()
     for tag, commit_id in sorted(tags.items()):
         if _matches(tag, protections.tags) and commit_id in commits:
             reasons.setdefault(commit_id, f"tag {tag}")
     for branch, head in sorted(branch_heads.items()):
         if _matches(branch, protections.branches):
-            for commit in _ancestors(commits, head):
+            for commit in _ancestors(commits, head, walked):
                 reasons.setdefault(commit.id, f"history of branch {branch}")
         for number, commit in enumerate(_first_parents(commits, head)):
             if number >= protections.last_commits:
@@ -62,12 +64,12 @@ def _first_parents(commits: Mapping[str, Commit], start: str) -> Iterator[Commit
         commit = commits.get(commit.main_parent)
 
 
-def _ancestors(commits: Mapping[str, Commit], start: str) -> Iterator[Commit]:
-    seen: set[str] = set()
+def _ancestors(commits: Mapping[str, Commit], start: str, walked: set[str]) -> Iterator[Commit]:
+    """Yield a commit and its ancestors, except those of earlier calls (``walked``)."""
     left = [start]
     while left:
         commit = commits.get(left.pop())
-        if commit is not None and commit.id not in seen:
-            seen.add(commit.id)
+        if commit is not None and commit.id not in walked:
+            walked.add(commit.id)
             yield commit
             left.extend(commit.parents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,7 @@ TAGS = {"v1": "b", "v2": "y", "w1": "x", "lost": "not-seen"}
         (Protections(branches=("main",)), "abcxymd"),
         (Protections(branches=("s*",)), "axyz"),
         (Protections(branches=("mai",)), ""),
+        (Protections(branches=("*",)), "abcxymdz"),
         (Protections(days=25.5), "ymdz"),
         (Protections(days=25), "mdz"),
         (Protections(days=1e12), "abcxymdz"),
@@ -68,3 +70,18 @@ def test_each_kept_commit_has_a_reason() -> None:
     assert reasons["x"] == "history of branch side"
     assert reasons["d"] == "one of the last 1 commits of branch main"
     assert reasons["m"] == "newer than 21 days"
+
+
+def test_histories_that_branches_share_are_walked_once() -> None:
+    class Counted(dict[str, Commit]):
+        asked = 0
+
+        def get(self, key: str, default: Any = None) -> Any:
+            self.asked += 1
+            return super().get(key, default)
+
+    history = Counted({f"{number}": commit(f"{number}", 1, f"{number - 1}") for number in range(100)})
+    heads = {f"branch-{number}": "99" for number in range(50)}
+    kept = protected_commits(history, heads, {}, Protections(branches=("*",)), NOW)
+    assert kept.keys() == history.keys()
+    assert history.asked < 3 * (len(history) + len(heads))
