@@ -21,7 +21,6 @@ from lakefs_gc.errors import (
     ConfigurationError,
     IncompleteAnswerError,
     RepositoryNotFoundError,
-    ServerError,
     ServerUnavailableError,
 )
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
@@ -38,6 +37,7 @@ from lakefs_gc.lakefs.models import (
     to_shown,
 )
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, Page, all_pages, parse_page
+from lakefs_gc.lakefs.prepared_commits import prepared_commits
 from lakefs_gc.lakefs.remembered_list import RememberedList, list_of_branches, list_of_repositories
 from lakefs_gc.lakefs.sdk import lakefs_sdk
 from lakefs_gc.storage.concurrency import map_unordered
@@ -48,7 +48,6 @@ _PAGE_ITEMS = 1000
 _CALLS_AT_ONCE = 16
 _CONNECTIONS = 32  # so many threads can call at once without a new connection for each call
 _PIECE_BYTES = 8 * 1024**2
-_POLL_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class LakeFSClient:
@@ -348,39 +347,14 @@ class LakeFSClient:
 
         Raises ``ServerError`` when the server's task fails, and ``ServerUnavailableError`` after ``timeout_seconds``.
         """
-        what = f"prepare commits of {repository}"
-        try:
-            task = self._call(what, self._internal.prepare_garbage_collection_commits_async, repository)
-        except ServerError as error:
-            # lakeFS before 1.72 does not have the call, and answers 500. Make sure that the repository exists.
-            status = error.facts.get("status")
-            if status not in (404, 405, 501) and (status != 500 or error.transient):
-                raise
-            self.repository(repository)
-            logger.info("the server has no asynchronous prepare_commits: using the synchronous call")
-            return _prepared(what, self._call(what, self._internal.prepare_garbage_collection_commits, repository))
-        waited_seconds, polls = 0.0, 0
-        while True:
-            status = self._call(what, self._internal.prepare_garbage_collection_commits_status, repository, task.id)
-            if status.completed:
-                if status.error is not None:
-                    raise ServerError(
-                        f"{what}: the server's task failed: {status.error.message}",
-                        remedy="Check the log of the lakeFS server, then start a new run",
-                    )
-                if status.result is None:
-                    raise IncompleteAnswerError(
-                        f"{what}: the server's task ended without a result", remedy=INCOMPLETE_REMEDY
-                    )
-                return _prepared(what, status.result)
-            if waited_seconds > timeout_seconds:
-                raise ServerUnavailableError(
-                    f"{what}: not finished after {waited_seconds:.0f} s",
-                    remedy="Check the load of the lakeFS server, or raise safety.prepare_timeout_hours",
-                )
-            pause = _POLL_SECONDS[min(polls, len(_POLL_SECONDS) - 1)]
-            self._sleep(pause)
-            waited_seconds, polls = waited_seconds + pause, polls + 1
+        return prepared_commits(
+            self._call,
+            self._internal,
+            repository,
+            refuse_missing=lambda: self.repository(repository),
+            timeout_seconds=timeout_seconds,
+            sleep=self._sleep,
+        )
 
     def _list(self, what: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Return all results of a call that lists page by page."""
@@ -434,11 +408,3 @@ def _address_of(stats: Any, what: str) -> str:
     if not stats.physical_address:
         raise IncompleteAnswerError(f"{what}: {stats.path} has no physical address", remedy=INCOMPLETE_REMEDY)
     return str(stats.physical_address)
-
-
-def _prepared(what: str, answer: Any) -> PreparedCommits:
-    if not answer.gc_commits_location:
-        raise IncompleteAnswerError(
-            f"{what}: the answer of the server does not name the file", remedy=INCOMPLETE_REMEDY
-        )
-    return PreparedCommits(answer.run_id, answer.gc_commits_location)
