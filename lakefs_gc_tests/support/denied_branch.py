@@ -19,7 +19,7 @@ class DenyingClient(LakeFSClient):
     denials = 0
 
     def __init__(self, repository: LakeRepository, branch: str) -> None:
-        super().__init__(repository.lake.credentials, sleep=lambda _: None)
+        super().__init__(repository.lake.credentials)
         call = self._call
 
         def answer(what: str, *arguments: Any, **options: Any) -> Any:

@@ -222,7 +222,8 @@ class SecondLook:
         """Search the heads that only readings of commits have seen. The lists of the searches may have been old.
 
         Those of a branch for which the server says then that it does not exist are searched again, up to three times.
-        Commits are read once more after each search: what left such a branch meanwhile may be in them.
+        The commits of these heads are read before each search, and commits once more after it: what left such a branch
+        meanwhile may be in them.
         """
         server, repository = self._context.server, self._run.repository
         for number in range(_SEARCHES_AGAIN):
@@ -234,6 +235,10 @@ class SecondLook:
                 others[branch] = commit_id
             if not heads:
                 return
+            # Above ``max_commits``, each would have the server list all active commits.
+            reads_commits = self._graph is not None and self._graph.complete
+            for each in heads if reads_commits else ():
+                self._read_commits_since({**self._heads, **each}, staged)
             absences, name = server.absences.copy(), f"of_read_heads{again}_{number}"
             paths = find_twins(sized, heads, replace(search, name=f"{search.name}_{name}"))
             output = StageOutput(paths.kept(), self._context.clock())
@@ -244,14 +249,16 @@ class SecondLook:
                 for branch, commit_id in each.items()
                 if server.absences[repository, branch] == absences[repository, branch]
             }
-            self._read_commits_since(server.heads_of(repository), staged)
+            if reads_commits:
+                self._read_commits_since(server.heads_of(repository), staged)
 
     def _read_commits_since(self, heads: Heads, staged: Dataset) -> None:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits."""
         context, run, known, graph = self._context, self._run, self._heads, self._graph
         rules, output = context.server.retention_rules(run.repository), None
         if rules is not None and graph is not None and rules_to_record(rules) == self._rules:
-            if all(known.get(branch) == commit_id for branch, commit_id in heads.items()):
+            # A branch that is no longer there counts, too: the default rule may retain its commits for longer.
+            if heads == known and not context.safety.protect.tags:  # a tag may be new
                 return
             output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
         self._readings_of_heads += 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import Protections
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.decide.shown import hidden_twins, unlisted_changes
 from lakefs_gc.engine.sweep import second_look
@@ -236,11 +237,17 @@ def test_a_head_that_one_more_reading_of_commits_has_seen_is_searched(looking: L
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["before the server's list of commits", "after it"])
-def test_a_head_that_one_list_of_the_last_reading_of_commits_has_is_searched(looking: Looking, number: int) -> None:
+@pytest.mark.parametrize("is_hidden", [True, False], ids=["hidden", "in a commit"])
+def test_a_head_that_one_list_of_the_last_reading_of_commits_has_is_searched(
+    looking: Looking, number: int, is_hidden: bool
+) -> None:
     """Nothing moves. All other lists have an old head."""
     first = looking.first_commit()
-    looking.hide()
     looking.be_behind(head=first)
+    if is_hidden:
+        looking.hide()
+    else:
+        looking.commit_and_delete()
     old, listed, lists = looking.server.old, looking.server.branch_heads, list[int]()
 
     def heads(repository: str) -> Iterator[tuple[str, str]]:
@@ -325,6 +332,44 @@ def test_a_branch_that_is_reset_to_an_old_commit(looking: Looking) -> None:
 
     looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, lambda: reset(head))
     looking.around(second_look, "find_shown", looking.catch_up, move)
+    looking.sweep()
+
+
+def test_a_deleted_branch_with_a_shorter_rule(looking: Looking) -> None:
+    """The default rule retains its commits, until another branch with a shorter rule has them."""
+    repository = looking.repository
+    repository.keep_days(100, late=1, dev=1)
+    repository.branch("dev")
+    looking.first_commit()
+    head = looking.commit_and_delete()
+
+    def move() -> None:
+        looking.stage("hidden")
+        repository.delete_branch("dev")
+        repository.branch("dev", head)
+
+    looking.around(second_look, "find_shown", lambda: repository.delete_branch("late"), nothing)
+    looking.around(hidden_twins.TwinPaths, "look_up_again", nothing, move)
+    looking.sweep()
+
+
+def test_a_tag_that_protects_a_commit_only_during_the_look(looking: Looking) -> None:
+    """It is created after the first reading of commits, and deleted before the last."""
+    repository, collector = looking.repository, looking.collector
+    repository.keep_days(10)
+    collector.safety = collector.safety.model_copy(update={"protect": Protections(tags=("keep*",))})
+    looking.first_commit()
+    looking.stage("p", "late")
+    commit = repository.commit(branch="late", age_days=21)
+    repository.delete("p", branch="late")
+    repository.commit(branch="late", age_days=20)
+
+    def move() -> None:
+        looking.stage("hidden")
+        repository.delete_tag("keep-1")
+
+    looking.around(second_look, "find_shown", lambda: repository.tag("keep-1", commit), nothing)
+    looking.around(hidden_twins.TwinPaths, "look_up_again", nothing, move)
     looking.sweep()
 
 

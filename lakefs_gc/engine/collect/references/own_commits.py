@@ -117,7 +117,7 @@ def commits_since(
     protect, now, commits = context.safety.protect, run.started_at, graph.commits
     tags = dict(context.server.tags(run.repository)) if protect.of_commits else {}
 
-    def kept_by(branches: Heads) -> dict[str, str]:
+    def kept_by(branches: Heads, tags: Heads) -> dict[str, str]:
         active = active_commits(commits.values(), branches, rules, now)
         return {
             **protected_commits(commits, branches, tags, protect, now),
@@ -127,14 +127,15 @@ def commits_since(
     if not graph.complete:
         return None
     # First: a commit that is not known yet would count as one that no branch reaches, and such a commit may be active.
+    # Without tags, because a tag may be newer than that reading. Ranges that were read are not read again.
     if not read:
-        read.update(kept_by(known))
-    graph.add_history_of(context.server, run.repository, heads.values())
+        read.update(kept_by(known, {}))
+    graph.add_history_of(context.server, run.repository, [*heads.values(), *tags.values()])
     if not graph.complete:
         return None
     new = [
         KeptCommit(commit_id, commits[commit_id].meta_range_id, why)
-        for commit_id, why in sorted(kept_by(heads).items())
+        for commit_id, why in sorted(kept_by(heads, tags).items())
         if commit_id not in read
     ]
     read.update(commit.id for commit in new)
