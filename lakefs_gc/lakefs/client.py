@@ -149,6 +149,10 @@ class LakeFSClient:
         """Return the branches that ``heads_of`` has returned or was to expect, except deleted ones."""
         return self._branch_list(repository).names
 
+    def record_heads(self, repository: str) -> set[tuple[str, str]]:
+        """Return a set to which ``heads_of`` adds every branch and commit that it sees from now on."""
+        return self._branch_list(repository).record()
+
     def _branch_list(self, repository: str) -> RememberedList[str]:
         def head_of(name: str) -> str:
             return str(self._call(f"read branch {name}", self._branches.get_branch, repository, name).commit_id)

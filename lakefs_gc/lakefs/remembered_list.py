@@ -57,6 +57,7 @@ class RememberedList(Generic[Listed]):
     pauses_seconds: tuple[float, ...] = ()
     _known: set[str] = field(default_factory=set)
     _absences: dict[str, int] = field(default_factory=dict)
+    _recorded: set[tuple[str, Listed]] = field(default_factory=set)
 
     @property
     def names(self) -> frozenset[str]:
@@ -66,6 +67,14 @@ class RememberedList(Generic[Listed]):
     def expect(self, names: Iterable[str]) -> None:
         """Remember the names that an earlier list had, e.g. when a mark was made."""
         self._known.update(name for name in names if self._absences.get(name, 0) < _ABSENCES)
+
+    def record(self) -> set[tuple[str, Listed]]:
+        """Return a set to which ``having`` adds every name and value that it sees, until the next call empties it.
+
+        Also those of a list that it does not accept.
+        """
+        self._recorded.clear()
+        return self._recorded
 
     def having(self, name: str) -> dict[str, Listed]:
         """Return name and value of everything that the server lists, which includes ``name``.
@@ -82,10 +91,12 @@ class RememberedList(Generic[Listed]):
                     remedy=self.if_incomplete,
                 )
             self._known.update(listed)
+            self._recorded.update(listed.items())
             for again in self._absences.keys() & listed.keys():
                 self._absences.pop(again, None)
             omitted = self._existing(self._known - listed.keys())
             found = {other: existing.value for other, existing in omitted.items() if existing.value is not None}
+            self._recorded.update(found.items())
             if not omitted or (lacking is not None and found.keys() == omitted.keys() and not lacking & found.keys()):
                 return listed | found
             lacking = set(omitted)

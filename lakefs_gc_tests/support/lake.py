@@ -164,6 +164,10 @@ class LakeRepository:
         body = lakefs_sdk.GarbageCollectionRules(default_retention_days=days, branches=rules)
         self._client.repositories_api.set_gc_rules(self.name, body)
 
+    def keep_everything(self) -> None:
+        """Delete the retention rules."""
+        self._client.repositories_api.delete_gc_rules(self.name)
+
     def read(self, path: str, ref: str = "main") -> bytes:
         """An object through lakeFS."""
         return bytes(self._client.objects_api.get_object(self.name, ref, path))

@@ -17,7 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, OTHER_HEADS, active_ranges, ranges_since
+from lakefs_gc.engine.collect.references.active_ranges import (
+    ALL_COMMITS,
+    ASK,
+    AskForRules,
+    active_ranges,
+    ranges_since,
+)
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
@@ -38,9 +44,10 @@ from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository, r
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, branches_at_mark, is_small_at_mark, seen_at_mark
+from lakefs_gc.engine.sweep.look_heads import LookHeads
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
-from lakefs_gc.formats.gc_rules import rules_to_record
+from lakefs_gc.formats.gc_rules import GCRules, rules_to_record
 from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.location import StoreLocation
 
@@ -103,8 +110,6 @@ class SecondLook:
         self._read_commit_ids = set[str]()
         self._rules: object = None  # by which they were read
         self._read_all_commits = False
-        self._read_heads = set[tuple[str, str]]()  # in this look
-        self._searched_heads = set[tuple[str, str]]()  # in this look
         self._readings_of_heads = 0
         self._found: list[DataFrame] = []
         self._others, self._deleted = set[str](), set[str]()  # repositories
@@ -121,8 +126,7 @@ class SecondLook:
         """
         context, run = self._context, self._run
         self._looks += 1
-        self._read_heads.clear()
-        self._searched_heads.clear()
+        heads = LookHeads(context.server, run.repository)
         refuse_another_repository(context.server, run)
         context.server.expect_branches(run.repository, self._branches)
         # Other repositories first: an object that leaves one for a branch before this reading is in the list that
@@ -132,20 +136,20 @@ class SecondLook:
         live = self._read_commits(staged)
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
-        shown = self._find_shown(sized, staged, search)
+        shown = self._find_shown(sized, staged, search, heads)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(shown.objects.unionByName(protected), context.clock()))
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
-        self._search_read_heads(sized, staged, search, "_again")
+        self._search_other_heads(sized, staged, search, heads, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
         lacks_repositories = self._lacks_repositories(foreign, imported_meanwhile)
-        if self._search_again(sized, any_size, shown, must=lacks_repositories):
+        if self._search_again(sized, any_size, shown, heads, must=lacks_repositories):
             # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
             self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
-            self._search_read_heads(sized, staged, search, "_of_new")
+            self._search_other_heads(sized, staged, search, heads, "_of_new")
             imported_meanwhile = self._read_foreign("_meanwhile")
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
@@ -177,7 +181,9 @@ class SecondLook:
         self._deleted = (self._deleted | lacked) - listed - listed_again
         return bool(lacked)
 
-    def _search_again(self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, *, must: bool) -> bool:
+    def _search_again(
+        self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, heads: LookHeads, *, must: bool
+    ) -> bool:
         """Look at all branches again if it ``must``, or some were not searched. Keep what they have.
 
         Return whether it did so.
@@ -195,91 +201,91 @@ class SecondLook:
             output = uncommitted(context, run, reads_history=False)
             staged = self._keep_as(self._name(f"uncommitted_again_{number}"), output, schemas.BY_STAGE["uncommitted"])
             search = TwinSearch(context, run, self._name(f"twins_again_{number}"), any_size)
-            shown = self._find_shown(sized, staged, search)
+            shown = self._find_shown(sized, staged, search, heads)
             output = StageOutput(shown.objects, context.clock())
             kept = self._keep_as(self._name(f"kept_again_{number}"), output, schemas.BY_STAGE["kept"])
             self._remember(staged, kept)
             searched |= shown.branches
         return True
 
-    def _find_shown(self, sized: DataFrame, staged: Dataset, search: TwinSearch) -> Shown:
+    def _find_shown(self, sized: DataFrame, staged: Dataset, search: TwinSearch, seen: LookHeads) -> Shown:
         """Return what branches show. Before each search, read the commits of heads whose commits were not read.
 
         An object may leave the commit of a branch that was created since, or that a replica did not list, for a path
         that the search has looked up. The branch may be deleted before commits are read again.
         """
+        with seen.searching() as searched:
 
-        def read_commits_of(heads: Heads) -> Heads:
-            known = self._heads
-            self._searched_heads |= {*heads.items(), *known.items()}
-            if not self._read_all_commits:
-                self._read_commits_since(heads, staged)
-            return known
+            def read_commits_of(heads: Heads) -> Heads:
+                known = self._heads
+                searched.update(heads.items(), known.items())
+                if not self._read_all_commits:
+                    self._read_commits_since(heads, staged)
+                return known
 
-        return find_shown(sized, staged.manifest.facts, search, on_heads=read_commits_of)
+            facts = staged.manifest.facts
+            searched.update(facts["heads"].items())
+            if facts["heads"] != self._heads and self._has_history and not self._read_all_commits:
+                self._read_commits_since(facts["heads"], staged)
+            return find_shown(sized, facts, search, on_heads=read_commits_of)
 
-    def _search_read_heads(self, sized: DataFrame, staged: Dataset, search: TwinSearch, again: str) -> None:
-        """Search the heads that only readings of commits have seen. The lists of the searches may have been old.
+    def _search_other_heads(
+        self, sized: DataFrame, staged: Dataset, search: TwinSearch, seen: LookHeads, again: str
+    ) -> None:
+        """Search the heads that no search has had, up to three times. The lists of the searches may have been old.
 
-        Those of a branch for which the server says then that it does not exist are searched again, up to three times.
         The commits of these heads are read before each search, and commits once more after it: what left such a branch
         meanwhile may be in them.
         """
-        server, repository = self._context.server, self._run.repository
         for number in range(_SEARCHES_AGAIN):
-            heads = list[dict[str, str]]()
-            for branch, commit_id in sorted(self._read_heads - self._searched_heads):
-                others = next((each for each in heads if branch not in each), None)
-                if others is None:
-                    heads.append(others := {})
-                others[branch] = commit_id
+            heads = seen.unsearched()
             if not heads:
                 return
-            # Above ``max_commits``, each would have the server list all active commits.
-            reads_commits = self._graph is not None and self._graph.complete
-            for each in heads if reads_commits else ():
+            # Without rules, the last reading has read all commits, and the one that follows reads the new ones.
+            for each in heads if self._has_history and not self._read_all_commits else ():
                 self._read_commits_since({**self._heads, **each}, staged)
-            absences, name = server.absences.copy(), f"of_read_heads{again}_{number}"
-            paths = find_twins(sized, heads, replace(search, name=f"{search.name}_{name}"))
-            output = StageOutput(paths.kept(), self._context.clock())
-            self._remember(self._keep_as(self._name(f"kept_{name}"), output, schemas.BY_STAGE["kept"]))
-            self._searched_heads |= {
-                (branch, commit_id)
-                for each in heads
-                for branch, commit_id in each.items()
-                if server.absences[repository, branch] == absences[repository, branch]
-            }
-            if reads_commits:
-                self._read_commits_since(server.heads_of(repository), staged)
+            name = f"of_other_heads{again}_{number}"
+            with seen.searching() as searched:
+                searched.update(*(each.items() for each in heads))
+                paths = find_twins(sized, heads, replace(search, name=f"{search.name}_{name}"))
+                output = StageOutput(paths.kept(), self._context.clock())
+                self._remember(self._keep_as(self._name(f"kept_{name}"), output, schemas.BY_STAGE["kept"]))
+            if self._has_history or self._read_all_commits:
+                self._read_commits_since(self._context.server.heads_of(self._run.repository), staged)
+
+    @property
+    def _has_history(self) -> bool:
+        """Whether the history tells which commits are active. Above ``max_commits``, only a list of the server does."""
+        return self._graph is not None and self._graph.complete
 
     def _read_commits_since(self, heads: Heads, staged: Dataset) -> None:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits."""
         context, run, known, graph = self._context, self._run, self._heads, self._graph
         rules, output = context.server.retention_rules(run.repository), None
-        if rules is not None and graph is not None and rules_to_record(rules) == self._rules:
+        if rules_to_record(rules) == self._rules:
             # A branch that is no longer there counts, too: the default rule may retain its commits for longer.
             if heads == known and not context.safety.protect.tags:  # a tag may be new
                 return
-            output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
+            if rules is not None and graph is not None:
+                output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
         self._readings_of_heads += 1
         again = f"_of_heads_{self._readings_of_heads}"
         if output is None:
-            self._remember(self._read_commits(staged, again))
+            self._remember(self._read_commits(staged, again, rules=rules))
             return
         ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)
         if ranges.manifest.rows:
             self._remember(self._read_unseen(ranges, again))
 
-    def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
+    def _read_commits(self, staged: Dataset, again: str = "", *, rules: GCRules | AskForRules | None = ASK) -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""
         context, run = self._context, self._run
         self._graph = history_so_far(context, run) if self._graph is None else self._graph
-        output = active_ranges(context, run, staged, must_exist=False, graph=self._graph)
+        output = active_ranges(context, run, staged, must_exist=False, graph=self._graph, rules=rules)
         ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)
         self._refuse_unchecked_commits(ranges)
         facts = ranges.manifest.facts
         self._heads = facts[HEADS]
-        self._read_heads.update(self._heads.items(), map(tuple, facts[OTHER_HEADS]))
         self._rules, self._read_commit_ids = facts.get("rules"), set()
         self._read_all_commits = facts["mode"] == ALL_COMMITS
         live = self._read_unseen(ranges, again)

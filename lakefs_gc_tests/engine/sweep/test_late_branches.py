@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
-from lakefs_gc.engine.decide.shown import hidden_twins, unlisted_changes
+from lakefs_gc.engine.decide.shown import hidden_twins, shown_objects, unlisted_changes
 from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.models import PreparedCommits
 from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.denied_branch import DenyingClient
@@ -100,6 +101,19 @@ class Looking:
             return answer
 
         self.patch.setattr(what, name, calling)
+
+    def catch_up_for_list(self, number: int) -> None:
+        """From now on, only this list of branches is not old."""
+        old, listed, lists = self.server.old, self.server.branch_heads, list[int]()
+
+        def heads(repository: str) -> Iterator[tuple[str, str]]:
+            lists.append(1)
+            self.server.old = None if len(lists) == number else old
+            answer = list(listed(repository))
+            self.server.old = old
+            return iter(answer)
+
+        self.patch.setattr(self.server, "branch_heads", heads)
 
     def move_after_second_lookups(self) -> None:
         self.around(hidden_twins.TwinPaths, "look_up_again", nothing, self.move)
@@ -248,19 +262,85 @@ def test_a_head_that_one_list_of_the_last_reading_of_commits_has_is_searched(
         looking.hide()
     else:
         looking.commit_and_delete()
-    old, listed, lists = looking.server.old, looking.server.branch_heads, list[int]()
-
-    def heads(repository: str) -> Iterator[tuple[str, str]]:
-        lists.append(1)
-        looking.server.old = None if len(lists) == number else old
-        answer = list(listed(repository))
-        looking.server.old = old
-        return iter(answer)
-
-    looking.around(
-        second_look, "find_shown", nothing, lambda: looking.patch.setattr(looking.server, "branch_heads", heads)
-    )
+    looking.around(second_look, "find_shown", nothing, lambda: looking.catch_up_for_list(number))
     looking.sweep()
+
+
+@pytest.mark.parametrize("number", [1, 3], ids=["to compare the count", "to compare the second count"])
+def test_a_head_that_only_a_list_between_the_searches_has_is_searched(looking: Looking, number: int) -> None:
+    """Nothing moves. All other lists have an old head."""
+    first = looking.first_commit()
+    looking.be_behind(head=first)
+    looking.hide()
+    looking.around(shown_objects, "counting_changes", lambda: looking.catch_up_for_list(number), nothing)
+    looking.sweep()
+
+
+def test_the_commits_of_a_head_that_only_the_first_list_of_a_look_has_are_read(looking: Looking) -> None:
+    """Nothing moves. All other lists have an old head."""
+    first = looking.first_commit()
+    looking.be_behind(head=first)
+    looking.commit_and_delete()
+    looking.around(second_look, "uncommitted", lambda: looking.catch_up_for_list(1), nothing)
+    looking.sweep()
+
+
+def test_a_branch_that_is_denied_during_the_first_search(looking: Looking) -> None:
+    """Only the first reading of commits has its head. Nothing moves."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    looking.around(second_look, "active_ranges", looking.catch_up, lambda: looking.be_behind(head=first))
+    searches = list[int]()
+
+    def search(*arguments: Any, **options: Any) -> shown_objects.Shown:
+        searches.append(1)
+        with looking.server.denying() if len(searches) == 1 else nullcontext():
+            return shown_objects.find_shown(*arguments, **options)
+
+    looking.patch.setattr(second_look, "find_shown", search)
+    looking.sweep()
+    assert looking.server.denials
+
+
+@pytest.mark.parametrize("number", [2, 3], ids=["before the first search", "before the second"])
+def test_longer_rules_that_one_answer_of_a_look_has(looking: Looking, number: int) -> None:
+    """Nothing moves."""
+    repository, server = looking.repository, looking.server
+    repository.keep_days(10)
+    head = looking.first_commit()
+    head = looking.commit_and_delete()
+    looking.be_behind(head=head)
+    old = server.retention_rules("lake")
+    repository.keep_days(10, late=100)
+    rules, answers = server.retention_rules, list[int]()
+
+    def answer(name: str) -> GCRules | None:
+        answers.append(1)
+        return rules(name) if len(answers) == number else old
+
+    start = lambda: looking.patch.setattr(server, "retention_rules", answer)  # noqa: E731
+    looking.around(second_look, "uncommitted", start, nothing)
+    looking.sweep()
+
+
+def test_without_rules_a_head_that_is_searched_last_needs_one_more_reading(looking: Looking) -> None:
+    """Each reading lists all metadata files. The one that follows the search has all commits that are older."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    looking.repository.keep_everything()
+    looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    readings = list[int]()
+
+    def reading(*arguments: Any, **options: Any) -> Any:
+        readings.append(1)
+        return active_ranges(*arguments, **options)
+
+    looking.patch.setattr(second_look, "active_ranges", reading)
+    looking.around(second_look, "find_twins", lambda: looking.repository.put("n"), looking.repository.commit)
+    looking.sweep()
+    assert len(readings) == 3
 
 
 @pytest.mark.parametrize("denials", [1, 2])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,11 +53,9 @@ LATER_BRANCHES = "later_branches"
 
 A list may omit a branch, or a branch is new. Each later list must have them. An earlier version did not record them.
 """
-OTHER_HEADS = "other_heads"
-"""Fact: what lists of branches had that are not the list of ``HEADS`` (pairs of branch and commit).
-
-A branch moved between these lists, or some of them are those of a replica that is behind.
-"""
+AskForRules = Literal["ask"]
+ASK: AskForRules = "ask"
+"""Ask the server for the rules. None is an answer, too: there are no rules."""
 
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
 _COMMITS = "commit_id string, metarange_id string"
@@ -70,15 +69,16 @@ def active_ranges(
     *,
     must_exist: bool = True,
     graph: CommitGraph | None = None,
+    rules: GCRules | AskForRules | None = ASK,
 ) -> StageOutput:
     """Return the ranges to read. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits), ``commits_seen``,
-    ``LATER_BRANCHES``, ``HEADS`` and ``OTHER_HEADS``. With rules it also has ``commits_run_id``, the facts of
-    ``own_commits``, and ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read).
+    ``LATER_BRANCHES`` and ``HEADS``. With rules it also has ``commits_run_id``, the facts of ``own_commits``, and
+    ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read).
     ``missed_by_rules`` is the number of active commits that the server's list omits. It is 0 without rules, and None if
     there are more than ``safety.max_commits``. ``graph`` has the commits that are already known, by default those that
-    were read ahead. The commits that are read are added to it.
+    were read ahead. The commits that are read are added to it. ``rules`` are those by which the client retains commits.
 
     A metarange must exist in the store, unless ``must_exist`` is false. Then the content in the cache is enough, and
     without rules a missing metarange is among the rows. Raises ``ObjectNotFoundError`` for a missing metarange. Raises
@@ -90,7 +90,7 @@ def active_ranges(
     began_at = context.clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
     server.expect_branches(run.repository, uncommitted.manifest.facts["heads"])
-    rules = server.retention_rules(run.repository)
+    rules = server.retention_rules(run.repository) if rules == ASK else rules
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
     graph = history_so_far(context, run) if graph is None else graph
     if rules is None:
@@ -99,7 +99,7 @@ def active_ranges(
         named = _metaranges_of_refs(run, server, graph, refs)
         facts = {"mode": ALL_COMMITS, HEADS: refs, "protections": protections, "commits_seen": len(graph.commits)}
         facts["missed_by_rules"] = 0 if graph.complete else None
-        facts[LATER_BRANCHES], facts[OTHER_HEADS] = later_branches(context, run, uncommitted), []
+        facts[LATER_BRANCHES] = later_branches(context, run, uncommitted)
         _keep(context, run, graph)
         return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs=inputs)
     heads_before = server.heads_of(run.repository)
@@ -113,7 +113,6 @@ def active_ranges(
     _keep(context, run, graph)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
     facts["protections"], facts[LATER_BRANCHES] = protections, later_branches(context, run, uncommitted)
-    facts[OTHER_HEADS] = sorted({*heads_before.items(), *heads_after.items()} - own.facts[HEADS].items())
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
     files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_recent"))
