@@ -24,7 +24,6 @@ from lakefs_gc.formats.addresses import (
     LOCAL_SCHEME,
     entries_below,
     folder_above,
-    is_candidate_address,
     is_local,
     key_as_path,
     keys_below,
@@ -34,6 +33,7 @@ from lakefs_gc.formats.addresses import (
     other_readings,
     server_spellings,
 )
+from lakefs_gc.formats.candidate_addresses import is_candidate_address
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.location import StoreLocation

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import (
-    CANDIDATE_ADDRESS_REGEX,
-    UNRECOGNIZED_NAME_REGEX,
     all_spellings,
-    are_candidate_addresses,
     entries_below,
-    has_unrecognized_name,
-    have_unrecognized_names,
-    is_candidate_address,
     is_whole_bucket,
     key_as_path,
     keys_below,
@@ -30,6 +24,14 @@ from lakefs_gc.formats.addresses import (
     relative_address,
     server_spellings,
     spellings,
+)
+from lakefs_gc.formats.candidate_addresses import (
+    CANDIDATE_ADDRESS_REGEX,
+    UNRECOGNIZED_NAME_REGEX,
+    are_candidate_addresses,
+    has_unrecognized_name,
+    have_unrecognized_names,
+    is_candidate_address,
 )
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc_tests.golden import golden_file, scenarios

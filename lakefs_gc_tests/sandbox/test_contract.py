@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lakefs_gc.formats.addresses import is_candidate_address, relative_address
+from lakefs_gc.formats.addresses import relative_address
+from lakefs_gc.formats.candidate_addresses import is_candidate_address
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.ranges import read_metarange, read_range

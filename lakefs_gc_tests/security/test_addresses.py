@@ -26,7 +26,7 @@ from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, MarkError, NamespaceError, StorageError
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, is_candidate_address
+from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX, is_candidate_address
 from lakefs_gc.formats.report import Summary, deleted_parquet, report_paths
 from lakefs_gc.storage.base import DeletionOutcome
 from lakefs_gc.storage.location import StoreLocation

@@ -37,7 +37,7 @@ from lakefs_gc.engine.sweep.second_look import SecondLook, second_look_at
 from lakefs_gc.engine.sweep.sweep import Look, sweep
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace, utc_now
-from lakefs_gc.formats.addresses import has_unrecognized_name
+from lakefs_gc.formats.candidate_addresses import has_unrecognized_name
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.open import open_store

@@ -36,7 +36,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.base import ObjectInfo
 from lakefs_gc.storage.location import StoreLocation

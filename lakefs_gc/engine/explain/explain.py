@@ -22,7 +22,7 @@ from lakefs_gc.engine.explain.sources import Asked, Place, Sources, of_last_run,
 from lakefs_gc.engine.run import effective_min_age_seconds
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import SafetyError
-from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX, has_unrecognized_name, is_candidate_address
+from lakefs_gc.formats.candidate_addresses import UPLOAD_PART_REGEX, has_unrecognized_name, is_candidate_address
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.storage.base import ObjectInfo
 from lakefs_gc.units import human_duration

@@ -21,7 +21,7 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
+from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.lakefs.known_folders import KnownFolders
 

@@ -31,7 +31,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep.at_mark import Accepted
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX
+from lakefs_gc.formats.candidate_addresses import UPLOAD_PART_REGEX
 
 
 class ClientMarkFindings(NamedTuple):

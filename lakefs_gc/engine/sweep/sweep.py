@@ -35,7 +35,7 @@ from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import MarkError, StaleLookError
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)

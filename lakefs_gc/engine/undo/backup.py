@@ -43,7 +43,7 @@ from lakefs_gc.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered

@@ -39,7 +39,8 @@ from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
-from lakefs_gc.formats.addresses import all_spellings, is_candidate_address
+from lakefs_gc.formats.addresses import all_spellings
+from lakefs_gc.formats.candidate_addresses import is_candidate_address
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered

@@ -14,6 +14,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats import (
     addresses,
+    candidate_addresses,
     commits_csv,
     entry,
 )
@@ -89,8 +90,8 @@ def _page_seeds() -> list[bytes]:
     ]
 
 
-_JAVA_LIKE = re.compile(addresses.CANDIDATE_ADDRESS_REGEX)
-_JAVA_LIKE_STRANGER = re.compile(addresses.UNRECOGNIZED_NAME_REGEX)
+_JAVA_LIKE = re.compile(candidate_addresses.CANDIDATE_ADDRESS_REGEX)
+_JAVA_LIKE_STRANGER = re.compile(candidate_addresses.UNRECOGNIZED_NAME_REGEX)
 
 
 def _is_no_file(key: str, namespace: str) -> bool:
@@ -104,10 +105,14 @@ def _read_address(data: bytes) -> Any:
         address = data.decode()
     except UnicodeDecodeError:
         return REFUSED
-    candidate = addresses.is_candidate_address(address)
-    agree(addresses.are_candidate_addresses(pa.array([address]))[0].as_py(), candidate, f"candidate {address!r}")
-    stranger = addresses.has_unrecognized_name(address)
-    agree(addresses.have_unrecognized_names(pa.array([address]))[0].as_py(), stranger, f"stranger {address!r}")
+    candidate = candidate_addresses.is_candidate_address(address)
+    agree(
+        candidate_addresses.are_candidate_addresses(pa.array([address]))[0].as_py(), candidate, f"candidate {address!r}"
+    )
+    stranger = candidate_addresses.has_unrecognized_name(address)
+    agree(
+        candidate_addresses.have_unrecognized_names(pa.array([address]))[0].as_py(), stranger, f"stranger {address!r}"
+    )
     agree(_JAVA_LIKE_STRANGER.search(address) is not None, stranger, f"stranger {address!r}")
     agree(_JAVA_LIKE.match(address) is not None, candidate, f"the pattern of {address!r}")
     for kind in entry.AddressType:

@@ -250,7 +250,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         4,
         "a name without a digit is not an xid",
-        "formats/addresses.py",
+        "formats/candidate_addresses.py",
         "|(?=[a-v]*[0-9]){_XID}",
         "|{_XID}",
         "formats/test_addresses.py",

@@ -15,7 +15,7 @@ from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.scale import collect_in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, SafetyError
-from lakefs_gc.formats.addresses import are_candidate_addresses
+from lakefs_gc.formats.candidate_addresses import are_candidate_addresses
 from lakefs_gc.storage.listing.inventory import newest_inventory
 from lakefs_gc.storage.listing.inventory_manifest import Inventory
 from lakefs_gc.storage.listing.inventory_rows import read_inventory_file

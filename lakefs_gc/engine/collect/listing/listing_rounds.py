@@ -24,7 +24,7 @@ from lakefs_gc.engine.spark.local_rows import rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.scale import SMALL_RUN_OBJECTS, collect_in_arrow, work_here
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.formats.addresses import are_candidate_addresses
+from lakefs_gc.formats.candidate_addresses import are_candidate_addresses
 from lakefs_gc.storage.listing.key_ranges import KeyRange
 from lakefs_gc.storage.listing.range_listing import ListingLimits, RangeLister
 from lakefs_gc.storage.location import StoreLocation

@@ -1,4 +1,4 @@
-"""Objects at the root of a namespace whose names lakeFS did not generate (``formats.addresses.has_unrecognized_name``).
+"""Objects at the root of a namespace whose names lakeFS did not generate (``has_unrecognized_name``).
 
 They are counted and never marked. A ``terraform.tfstate`` in a bucket that is also a namespace belongs to another
 program.
@@ -23,7 +23,8 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
-from lakefs_gc.formats.addresses import UNRECOGNIZED_NAME_REGEX, have_unrecognized_names, is_whole_bucket
+from lakefs_gc.formats.addresses import is_whole_bucket
+from lakefs_gc.formats.candidate_addresses import UNRECOGNIZED_NAME_REGEX, have_unrecognized_names
 
 UNRECOGNIZED, UNRECOGNIZED_BYTES = "strangers", "strangers_bytes"
 """Facts of a listing: the number and bytes of unrecognized names at the root, referenced or not."""

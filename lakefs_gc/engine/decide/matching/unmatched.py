@@ -37,7 +37,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
+from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
 from lakefs_gc.formats.ranges import read_metarange
 
 _HASH = "address_hash"

@@ -15,7 +15,7 @@ from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name as
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import InputOrderError, MarkError
-from lakefs_gc.formats.addresses import has_unrecognized_name
+from lakefs_gc.formats.candidate_addresses import has_unrecognized_name
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, UNRECOGNIZED
