@@ -6,7 +6,7 @@ that any of them has must be searched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -37,14 +37,15 @@ class LookHeads:
         denied = {branch for branch, _ in searched if after[repository, branch] != before[repository, branch]}
         self._searched |= {(branch, commit_id) for branch, commit_id in searched if branch not in denied}
 
-    def unsearched(self) -> list[Heads]:
-        """Return what was seen and not searched. Each branch is once in each part of the list.
+    def unsearched(self, among: Iterable[Heads] | None = None) -> list[Heads]:
+        """Return what was seen, or is ``among`` these, and was not searched. Each part of the list has a branch once.
 
         A branch that the server has deleted (``LakeFSClient.known_branches``) is not searched.
         """
         known = self._server.known_branches(self._repository)
+        seen = self._seen if among is None else {head for part in among for head in part.items()}
         parts = list[dict[str, str]]()
-        for branch, commit_id in sorted(self._seen - self._searched):
+        for branch, commit_id in sorted(seen - self._searched):
             if branch not in known:
                 continue
             part = next((each for each in parts if branch not in each), None)

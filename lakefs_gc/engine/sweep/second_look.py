@@ -232,13 +232,14 @@ class SecondLook:
     def _search_other_heads(
         self, sized: DataFrame, staged: Dataset, search: TwinSearch, seen: LookHeads, again: str
     ) -> None:
-        """Search the heads that no search has had, up to three times. The lists of the searches may have been old.
+        """Search the heads that no search has had. The lists of the searches may have been old.
 
+        Those of a branch for which the server says then that it does not exist are searched again, up to three times.
         The commits of these heads are read before each search, and commits once more after it: what left such a branch
-        meanwhile may be in them.
+        meanwhile may be in them. The heads of that reading are not searched: on a busy server each list has new ones.
         """
+        heads = seen.unsearched()
         for number in range(_SEARCHES_AGAIN):
-            heads = seen.unsearched()
             if not heads:
                 return
             # Without rules, the last reading has read all commits, and the one that follows reads the new ones.
@@ -248,10 +249,12 @@ class SecondLook:
             with seen.searching() as searched:
                 searched.update(*(each.items() for each in heads))
                 paths = find_twins(sized, heads, replace(search, name=f"{search.name}_{name}"))
+                paths.look_up_again()  # the first answers may be old, too
                 output = StageOutput(paths.kept(), self._context.clock())
                 self._remember(self._keep_as(self._name(f"kept_{name}"), output, schemas.BY_STAGE["kept"]))
             if self._has_history or self._read_all_commits:
                 self._read_commits_since(self._context.server.heads_of(self._run.repository), staged)
+            heads = seen.unsearched(heads)
 
     @property
     def _has_history(self) -> bool:

@@ -353,12 +353,83 @@ def test_a_branch_that_is_denied_when_its_last_head_is_searched(looking: Looking
 
     def search(*arguments: Any) -> hidden_twins.TwinPaths:
         searches.append(1)
-        with looking.server.denying() if len(searches) <= denials else nullcontext():
-            return hidden_twins.find_twins(*arguments)
+        is_denied = len(searches) <= denials
+        with looking.server.denying() if is_denied else nullcontext():
+            paths = hidden_twins.find_twins(*arguments)
+        again = paths.look_up_again
+
+        def look_up_again() -> None:
+            with looking.server.denying() if is_denied else nullcontext():
+                again()
+
+        looking.patch.setattr(paths, "look_up_again", look_up_again)
+        return paths
 
     looking.patch.setattr(second_look, "find_twins", search)
     looking.sweep()
     assert looking.server.denials
+
+
+def test_one_old_answer_when_the_last_head_is_searched(looking: Looking) -> None:
+    """Nothing moves. The list has the head, but the first lookup of its path goes to a replica that is behind."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    looking.around(second_look, "find_shown", nothing, looking.catch_up)
+    looking.around(
+        second_look,
+        "find_twins",
+        lambda: looking.repository.put("q", CONTENT, branch="late"),
+        lambda: looking.stage("q", "late"),
+    )
+    looking.sweep()
+
+
+def test_one_old_answer_when_the_second_search_meets_a_new_head(looking: Looking) -> None:
+    """Nothing moves. The first search had an old head."""
+    first = looking.first_commit()
+    looking.hide()
+    looking.be_behind(head=first)
+    looking.around(unlisted_changes.OmittedSearch, "look_up", nothing, looking.catch_up)
+    searches = list[int]()
+
+    def search(*arguments: Any, **options: Any) -> hidden_twins.TwinPaths:
+        searches.append(1)
+        if len(searches) != 2:
+            return hidden_twins.find_twins(*arguments, **options)
+        looking.repository.put("q", CONTENT, branch="late")
+        paths = hidden_twins.find_twins(*arguments, **options)
+        looking.stage("q", "late")
+        return paths
+
+    looking.patch.setattr(shown_objects, "find_twins", search)
+    looking.sweep()
+    assert len(searches) == 2
+
+
+@pytest.mark.parametrize("creates", [False, True], ids=["commits", "branches"])
+def test_on_a_busy_server_a_look_searches_a_few_times(looking: Looking, creates: bool) -> None:
+    """The heads of each list are new, and only those of the first lists need a search."""
+    heads, searches = looking.server.branch_heads, list[int]()
+
+    def while_committing(repository: str) -> Iterator[tuple[str, str]]:
+        number = len(list(heads(repository)))
+        if creates and number < 30:
+            looking.repository.branch(f"b{number}")
+        looking.repository.put("p", f"{len(searches)}")
+        looking.repository.commit(allow_empty=True)
+        return heads(repository)
+
+    def search(*arguments: Any, **options: Any) -> hidden_twins.TwinPaths:
+        searches.append(1)
+        return hidden_twins.find_twins(*arguments, **options)
+
+    looking.patch.setattr(looking.server, "branch_heads", while_committing)
+    looking.patch.setattr(shown_objects, "find_twins", search)
+    looking.patch.setattr(second_look, "find_twins", search)
+    looking.collector.sweep(looking.mark)
+    assert looking.collector.swept == {looking.key: "deleted", looking.garbage: "deleted"}
+    assert len(searches) <= (10 if creates else 3), len(searches)
 
 
 def test_what_is_committed_elsewhere_while_the_last_head_is_searched(looking: Looking) -> None:

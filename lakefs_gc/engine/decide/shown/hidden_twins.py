@@ -98,7 +98,7 @@ class TwinPaths:
         self._search, self._unreferenced, self._alike = search, unreferenced, alike
         self._lookups, self._answers, self._besides = lookups, answers, besides
 
-    def look_up_again(self, riders: Riders) -> None:
+    def look_up_again(self, riders: Riders | None = None) -> None:
         """Look up the paths once more. Objects are kept for what was shown at either time."""
         if self._answers is not None:
             self._answers = self._answers.joined(look_up(self._lookups, self._search, Budget(None), riders))

@@ -109,5 +109,6 @@ def _search_twice(
     twins[0].look_up_again(riders)
     if any(moved):
         twins.append(find_twins(unreferenced, moved, replace(search, name=f"{search.name}_moved"), riders))
+        twins[1].look_up_again()  # the first answers may be those of a replica that is behind
     omitted.look_up(counted, riders)
     return reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced)), later
