@@ -32,6 +32,7 @@ pytest.register_assert_rewrite("lakefs_gc_tests.support")
 
 from lakefs_gc_tests.support.collector import Collector  # noqa: E402
 from lakefs_gc_tests.support.impatient_daemon import pause_seconds  # noqa: E402
+from lakefs_gc_tests.support.processes_of_tests import processes_here  # noqa: E402
 from lakefs_gc_tests.support.scaled_spark import OF_EXECUTORS  # noqa: E402
 
 _BUCKET = "lakefs-gc-tests"
@@ -46,6 +47,11 @@ def _leave_the_disk_to_the_kernel(connection: object, _: object) -> None:
     """Dagster's events wait for the disk 2,600 times in a mark and its sweep; no test cuts the power."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """The number for ``-n auto``."""
+    return processes_here()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

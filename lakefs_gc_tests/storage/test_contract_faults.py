@@ -192,6 +192,7 @@ def test_a_store_that_asks_to_slow_down(place: Place, fault: Fault) -> None:
     assert place.kind == "gcs" or not window.unanswered
 
 
+@pytest.mark.of_ci("azure", "gcs")
 @every_remote_store
 def test_a_store_that_does_not_answer_in_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for client in (s3_client, azure_client, gcs_client):

@@ -124,6 +124,7 @@ def test_what_an_old_report_cannot_have_is_not_missing_from_it(
     assert collector.manifest("missing").facts["unlisted"] == 0
 
 
+@pytest.mark.of_ci("locked")
 @pytest.mark.parametrize(
     "recorded", [("intent", "locked"), ("intent", "deleted", "resurrected")], ids=lambda recorded: recorded[-1]
 )

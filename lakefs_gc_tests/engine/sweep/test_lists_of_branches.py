@@ -261,6 +261,7 @@ def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
     assert behind.denials > 0
 
 
+@pytest.mark.of_ci("staged")
 @pytest.mark.parametrize("is_hidden", [False, True], ids=["staged", "hidden"])
 def test_what_was_moved_to_a_branch_that_was_searched_is_found(
     repository: LakeRepository,

@@ -332,6 +332,7 @@ def test_a_twin_that_is_staged_between_mark_and_sweep(spark: SparkSession, repos
             repository.put_stray(other, b"content")
 
 
+@pytest.mark.of_ci("False")
 @pytest.mark.parametrize("delete_versions", [True, False])
 def test_an_object_of_which_only_versions_exist_may_be_hidden(
     spark: SparkSession, repository: LakeRepository, delete_versions: bool

@@ -206,6 +206,7 @@ def test_commits_that_grew_beyond_the_limit_since_the_mark(spark: SparkSession, 
     assert collector.swept == {garbage: "deleted"}
 
 
+@pytest.mark.of_ci("None")
 @pytest.mark.parametrize("days", [None, 10])
 def test_looks_ask_for_new_commits_alone(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, days: int | None

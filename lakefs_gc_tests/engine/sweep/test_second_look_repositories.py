@@ -68,6 +68,7 @@ class ListsAsBefore(LakeFSClient):
         return super().repositories() if self.before is None else iter(self.before)
 
 
+@pytest.mark.of_ci("first look-another", "mark-another", "mark-only this one")
 @pytest.mark.parametrize(
     ("shown", "message"),
     [
@@ -206,6 +207,7 @@ def test_a_repository_that_only_the_last_list_of_a_look_has_is_read(
     assert garbage not in repository.objects()
 
 
+@pytest.mark.of_ci("cached")
 @pytest.mark.parametrize("answer", ["not found", "cached", "forbidden"])
 def test_a_repository_that_is_deleted_during_a_sweep(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, answer: str
@@ -301,6 +303,7 @@ class OtherIsElsewhere(LakeFSClient):
             yield replace(repository, storage_namespace="s3://alias/other/") if is_other else repository
 
 
+@pytest.mark.of_ci("False")
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_repository_where_a_mount_led_at_the_mark_has_its_content_at_the_sweep(
     spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3, is_new: bool

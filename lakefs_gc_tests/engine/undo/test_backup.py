@@ -209,6 +209,7 @@ def test_a_store_that_is_down_ends_the_backup(
         assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
 
 
+@pytest.mark.of_ci("2-account for 0 of 2")
 @pytest.mark.parametrize(
     ("number", "complaint"),
     [(2, "account for 0 of 2"), (3, "0 of 2 objects of mark .* were written")],

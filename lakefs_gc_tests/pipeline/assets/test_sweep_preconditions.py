@@ -67,6 +67,7 @@ def test_a_mark_of_the_client_with_a_live_object(location: CodeLocation, reposit
     assert live[0] in repository.objects()
 
 
+@pytest.mark.of_ci("True")
 @pytest.mark.parametrize("named", [False, True])
 def test_a_mark_of_the_client_with_somebody_elses_file(
     location: CodeLocation, repository: LakeRepository, named: bool

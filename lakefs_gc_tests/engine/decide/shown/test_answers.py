@@ -35,6 +35,7 @@ def with_garbage(repository: LakeRepository) -> tuple[str, str]:
     return repository.put_stray("data/s/object", CONTENT), repository.put_stray("data/s/garbage", b"z" * 55)
 
 
+@pytest.mark.of_ci("-100", "-3", "staged-100", "committed-3")
 @pytest.mark.parametrize("stated_bytes", [100, 3])
 @pytest.mark.parametrize("another", ["", "staged", "committed"])
 def test_a_staged_path_that_the_api_cannot_name(

@@ -88,6 +88,7 @@ def test_an_object_that_both_searches_find_has_one_row(
     assert [tuple(row) for row in shown] == [(staged, 9, "shown_by_a_branch")]
 
 
+@pytest.mark.of_ci("tagged", "overwritten", "reverted")
 @pytest.mark.parametrize("then", ["", "overwritten", "reverted", "merged", "tagged", "put back"])
 def test_an_omitted_object_that_is_committed_during_a_second_look_outlives_the_sweep(
     repository: LakeRepository,
@@ -133,6 +134,7 @@ def hidden_twin(repository: LakeRepository) -> str:
     return repository.put("committed", "of size 9")
 
 
+@pytest.mark.of_ci("another path")
 @pytest.mark.parametrize("moved_to", ["another path", "another branch"])
 def test_a_hidden_twin_that_is_moved_before_its_lookup_outlives_the_sweep(
     repository: LakeRepository, collector: Collector, server: MovesDuringTheSearch, moved_to: str
@@ -184,6 +186,7 @@ def test_an_object_that_leaves_its_commit_during_a_second_look_outlives_the_swee
     assert repository.read("again") == b"12345"
 
 
+@pytest.mark.of_ci("hidden twin")
 @pytest.mark.parametrize("shown_as", ["hidden twin", "omitted"])
 def test_an_object_that_another_repository_imports_during_a_second_look_outlives_the_sweep(
     repository: LakeRepository,

@@ -53,6 +53,7 @@ def with_report(spark: SparkSession, lake: Lake, repository: LakeRepository, fol
     return Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": listing}))
 
 
+@pytest.mark.of_ci("10000")
 @pytest.mark.parametrize("most_sizes", [10_000, 0])
 def test_of_an_object_that_is_newer_than_the_report(
     spark: SparkSession,
