@@ -13,6 +13,7 @@ from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc_tests.support.commands import Run
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(60)
 def test_forecast_and_branches(run: Run, lake: Storyteller, tmp_path: Path) -> None:
     config = tmp_path / "lakefs-gc.toml"

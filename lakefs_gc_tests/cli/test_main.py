@@ -78,6 +78,7 @@ def the_list_has_paths(file: Path, shown: dict[str, Any]) -> None:
         assert folder["commit_id"] in {row["commit_id"] for row in of_folder}
 
 
+@pytest.mark.long(20)
 def test_mark_show_sweep_history(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     live = list(lake.live_objects())
     marked = run("mark", REPOSITORY, "--min-age", "1s", "--json")
@@ -323,6 +324,7 @@ def test_history_shows_a_mark_that_cannot_be_read(lake: Storyteller, run: Run, t
         assert ("older marks" in run("history", REPOSITORY, "--last", last).out) is more
 
 
+@pytest.mark.long(40)
 def test_run_marks_and_sweeps_and_no_answer_is_no(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     at_its_end = StringIO()
     monkeypatch.setattr(at_its_end, "isatty", lambda: True)

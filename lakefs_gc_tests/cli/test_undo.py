@@ -29,6 +29,7 @@ def configure(folder: Path, section: str) -> None:
     file.write_text(f"{before}\n[backup]\n{section}")
 
 
+@pytest.mark.long(30)
 def test_back_up_sweep_restore(
     lake: Storyteller, run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ def _packed_stores(packed: dict[str, Any]) -> list[str]:
     return [url for name, url in _STORES.items() if name in names]
 
 
-@pytest.mark.of_ci("writable")
+@pytest.mark.of_ci
 @pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
 def test_the_archive_runs_without_any_other_package(
     packed: dict[str, Any], unpacked: Path, tmp_path: Path, writable: bool

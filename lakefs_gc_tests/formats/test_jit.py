@@ -77,6 +77,7 @@ def test_every_compiled_module_is_part_of_the_caches_name() -> None:
     assert using | {"formats/jit.py", "formats/sstable/memory.py"} == set(jit.COMPILED_MODULES)
 
 
+@pytest.mark.of_ci
 def test_a_second_process_compiles_nothing() -> None:
     package.warm_up()  # compiled at the latest now
     code = (

@@ -57,6 +57,7 @@ def by_folder(repository: LakeRepository, key: str) -> str:
     return f"local://{repository.folder}/{key}"
 
 
+@pytest.mark.long(30)
 def test_an_object_linked_by_the_servers_folder_is_live(spark: SparkSession, lake: Lake) -> None:
     repository, other = lake.repository(), lake.repository("other")
     committed, staged, of_another, garbage = (repository.put_stray(f"data/s/{name}") for name in "abcd")

@@ -175,6 +175,7 @@ def test_a_home_is_as_it_is_where_nothing_can_stand_for_its_java(
     assert java.quiet_home(home) == home
 
 
+@pytest.mark.of_ci
 @pytest.mark.skipif(java_versions()[0] < _FIRST_THAT_WARNS, reason="this Spark starts Java without the module")
 def test_java_does_not_warn_about_a_module_that_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = shutil.which("java")
@@ -188,6 +189,7 @@ def test_java_does_not_warn_about_a_module_that_is_not_needed(tmp_path: Path, mo
     assert "incubator" not in done.stderr
 
 
+@pytest.mark.long(25)
 @needs_package
 def test_spark_starts_on_a_machine_without_java(tmp_path: Path) -> None:
     folder = tmp_path / "path"

@@ -338,6 +338,7 @@ def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.Monk
     return events
 
 
+@pytest.mark.long(20)
 @pytest.mark.parametrize("is_merged", [False, True], ids=["committed", "merged and its branch deleted"])
 def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
     repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch, is_merged: bool

@@ -243,6 +243,7 @@ def is_by_worker(request: Request) -> bool:
     return f"Credential={WORKER_KEY}/" in request.headers["authorization"]
 
 
+@pytest.mark.long(20)
 def test_a_look_that_grew_old_is_taken_again(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
     """All tasks but one begin an hour after the first look, and leave what they have to the second."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:

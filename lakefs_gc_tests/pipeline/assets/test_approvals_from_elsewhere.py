@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from dagster import AssetKey, build_sensor_context
 from dagster._core.definitions.partitions.context import partition_loading_context
 
@@ -28,6 +29,7 @@ def look(location: CodeLocation) -> str:
     return str(result.skip_message or "")
 
 
+@pytest.mark.long(25)
 def test_an_approval_from_elsewhere_is_swept(location: CodeLocation, repository: LakeRepository) -> None:
     made = values(materialized(location.run("gc_mark", RUN))["mark"])
     mark = read_mark(repository.store, repository.name, repository.namespace, str(made["mark_id"]))

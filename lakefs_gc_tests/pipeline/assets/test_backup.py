@@ -35,6 +35,7 @@ def settings(lake: Lake, small_spark_config: dict[str, str], tmp_path: Path) -> 
     return lake.settings.model_copy(update={"spark": small_spark_config, "backup": section})
 
 
+@pytest.mark.long(30)
 def test_a_sweep_waits_for_the_backup(
     settings: Settings, instance: DagsterInstance, repository: LakeRepository, tmp_path: Path
 ) -> None:

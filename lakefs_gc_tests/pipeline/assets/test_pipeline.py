@@ -48,6 +48,7 @@ def parquet_rows(uri: str) -> int:
     return int(sum(pq.read_metadata(file).num_rows for file in Path(urlsplit(uri).path).glob("*.parquet")))
 
 
+@pytest.mark.long(20)
 def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) -> None:
     made = location.run("gc_mark", RUN)
     assert made.success
@@ -300,6 +301,7 @@ def test_failed_deletes_fail_the_sweep_and_say_why(
         assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE
 
 
+@pytest.mark.long(45)
 def test_a_policy_sweeps_without_a_person_and_runs_share_a_session(
     location: CodeLocation, repository: LakeRepository, spark: SparkSession
 ) -> None:

@@ -29,6 +29,7 @@ def approve(location: CodeLocation, run_key: str, repository: LakeRepository, ma
     assert location.run("gc_approve", run_key, sweep_approval=config).success
 
 
+@pytest.mark.long(20)
 def test_a_mark_of_the_client_is_checked_when_it_is_swept(location: CodeLocation, repository: LakeRepository) -> None:
     safety = location.settings.safety.model_copy(update={"max_marked_share": 0.1, "share_counts_from_objects": 0})
     location = CodeLocation.of(location.settings.model_copy(update={"safety": safety}), location.instance)

@@ -164,6 +164,7 @@ def test_a_mark_that_its_job_refuses_leaves_a_complete_partition_as_it_was(
     assert status(instance, refused) is DagsterRunStatus.CANCELED
 
 
+@pytest.mark.of_ci("True", "None")
 @pytest.mark.parametrize("refused", [True, False, None])
 def test_a_job_that_had_begun_fails_the_run(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance, refused: bool | None
@@ -176,6 +177,7 @@ def test_a_job_that_had_begun_fails_the_run(
     assert status(instance, result) is ended
 
 
+@pytest.mark.of_ci("emr-serverless")
 @KINDS
 def test_an_interrupted_run_ends_its_job(emr: EMR, lake: Lake, instance: DagsterInstance, kind: str) -> None:
     emr.stop()
