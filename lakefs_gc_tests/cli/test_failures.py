@@ -61,6 +61,7 @@ def test_a_failed_delete_is_said_before_the_command_fails(
     assert (swept.json()["deleted"], swept.json()["errors"]) == (GARBAGE, [])
 
 
+@pytest.mark.of_ci
 def test_a_mark_is_said_whose_sweep_was_refused(repository: LakeRepository, run: Run, tmp_path: Path) -> None:
     settings = tmp_path / "lakefs-gc.toml"
     strict = "[safety]\nmax_marked_share = 0.01\nshare_counts_from_objects = 0"

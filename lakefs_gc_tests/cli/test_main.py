@@ -78,6 +78,7 @@ def the_list_has_paths(file: Path, shown: dict[str, Any]) -> None:
         assert folder["commit_id"] in {row["commit_id"] for row in of_folder}
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(20)
 def test_mark_show_sweep_history(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     live = list(lake.live_objects())
@@ -201,6 +202,7 @@ def test_an_approval_names_who_looked_and_says_what_is_next(
     assert "sweep_after_mark starts the sweep" in run(*approve, *digest, "--by", "ada", "--json").json()["next"]
 
 
+@pytest.mark.of_ci
 def test_min_age_below_the_grace_period_is_refused(lake: Storyteller, run: Run) -> None:
     refused = run("mark", REPOSITORY, "--min-age", "0s", "--json")
     assert (refused.exit_code, refused.out) == (3, "")

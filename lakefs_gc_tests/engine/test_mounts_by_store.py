@@ -42,6 +42,7 @@ def mounted(spark: SparkSession, repository: LakeRepository, mounts: dict[str, s
     )
 
 
+@pytest.mark.of_ci
 def test_the_private_link_of_an_account(
     spark: SparkSession,
     azurite: Azurite,
@@ -79,6 +80,7 @@ class TwoNames(StoreProxy):
         return super().answer(method, path, headers, body)
 
 
+@pytest.mark.of_ci
 def test_another_name_of_a_bucket_of_google(
     spark: SparkSession,
     fake_gcs: FakeGCS,

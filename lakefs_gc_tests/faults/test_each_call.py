@@ -74,7 +74,6 @@ API_FAULTS: dict[str, Callable[[Asked, Callable[..., Answered]], Answered]] = {
 }
 
 
-@pytest.mark.long(45)
 def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path) -> None:
     """A call fails once. If the run repeats the call, it also fails repeatedly, in another run."""
     with Lake(tmp_path / "lake") as lake, LakeFSProxy(lake.credentials.endpoint_url) as proxy:
@@ -131,7 +130,7 @@ STORE_FAULTS: dict[str, Callable[[], Answer]] = {
 }
 
 
-@pytest.mark.long(45)
+@pytest.mark.of_ci
 @pytest.mark.executors
 def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
     """A fault that a retry heals occurs once, any other fault at each request for the same object."""

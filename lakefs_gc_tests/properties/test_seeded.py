@@ -30,7 +30,7 @@ def test_the_seeds_cover_each_move() -> None:
     assert set(SEEDS.values()) == set(MOVES)
 
 
-@pytest.mark.of_ci("clocks", "folders, known")
+@pytest.mark.of_ci("clocks", "folders, known", "approvals")
 @pytest.mark.long(10)
 @pytest.mark.parametrize("seed", _FEW)
 def test_no_live_object_is_lost_and_a_failed_read_ends_the_run(spark: SparkSession, seed: int) -> None:

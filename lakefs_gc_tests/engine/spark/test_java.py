@@ -189,6 +189,7 @@ def test_java_does_not_warn_about_a_module_that_is_not_needed(tmp_path: Path, mo
     assert "incubator" not in done.stderr
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(25)
 @needs_package
 def test_spark_starts_on_a_machine_without_java(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ print(resource.cores, *(session.conf.get(name) for name in names))
 """
 
 
+@pytest.mark.of_ci
 def test_settings_of_spark_submit_override_the_defaults(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(_SUBMITTED)

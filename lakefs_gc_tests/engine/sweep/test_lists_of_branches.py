@@ -368,6 +368,7 @@ def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
     assert repository.read("other", ref=ref) == b"of size 11!"
 
 
+@pytest.mark.of_ci
 def test_another_new_branch_keeps_no_garbage(
     repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_commits_that_were_not_checked_end_the_sweep(spark: SparkSession, reposi
     assert counts(collector.sweep(mark, overrides=["server_list_is_complete"])) == {"deleted": 1}
 
 
+@pytest.mark.of_ci
 @pytest.mark.executors
 def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
     """However many commits and branches share it; the second look reads what is new."""
@@ -206,7 +207,7 @@ def test_commits_that_grew_beyond_the_limit_since_the_mark(spark: SparkSession, 
     assert collector.swept == {garbage: "deleted"}
 
 
-@pytest.mark.of_ci("None")
+@pytest.mark.of_ci
 @pytest.mark.parametrize("days", [None, 10])
 def test_looks_ask_for_new_commits_alone(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, days: int | None

@@ -256,6 +256,7 @@ def ranges_of(repository: LakeRepository, commit_id: str) -> set[str]:
     return {repository.metadata_file(range_id) for range_id in ids}
 
 
+@pytest.mark.of_ci
 @pytest.mark.executors
 def test_a_second_run_reads_only_what_is_new(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:

@@ -29,6 +29,7 @@ def look(location: CodeLocation) -> str:
     return str(result.skip_message or "")
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(25)
 def test_an_approval_from_elsewhere_is_swept(location: CodeLocation, repository: LakeRepository) -> None:
     made = values(materialized(location.run("gc_mark", RUN))["mark"])

@@ -241,7 +241,9 @@ def test_materialization_reported_by_hand_neither_sweeps_nor_stops_the_sensor(
     assert "was not made by lakefs-gc" in caplog.text
 
 
-@pytest.mark.of_ci("sqlite-1-immediately", "sqlite-1-manual", "sqlite-1-after")
+@pytest.mark.of_ci(
+    "sqlite-1-immediately", "sqlite-1-manual", "sqlite-1-after", "sqlite-5-after", "sqlite-5-immediately"
+)
 @pytest.mark.parametrize("settings", [MANUAL, AFTER, IMMEDIATELY], ids=lambda settings: settings.policy)
 @pytest.mark.parametrize("new", [1, 5])
 def test_what_comes_after_runs_were_deleted_is_seen(

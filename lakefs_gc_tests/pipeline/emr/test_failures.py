@@ -77,6 +77,7 @@ def test_a_job_that_fails_silently_fails_the_run(
     assert not materialized(result)
 
 
+@pytest.mark.of_ci
 def test_what_was_reported_before_a_failure_is_recorded(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
 ) -> None:
@@ -126,6 +127,7 @@ def test_no_second_job_of_a_repository(emr: EMR, lake: Lake, instance: DagsterIn
     assert len(emr.states) == 1, "nothing was started"
 
 
+@pytest.mark.of_ci
 def test_a_refusal_of_a_second_job_leaves_no_red_asset(emr: EMR, lake: Lake, instance: DagsterInstance) -> None:
     emr.stop()
     aws: Any = boto3.client("emr-serverless")

@@ -92,6 +92,7 @@ def test_without_an_md5_in_azure(spark: SparkSession, azurite: Azurite, in_azure
     assert kept == dict.fromkeys((twin, "data/s/in-blocks", "data/s/appended"), _SHIELDED)
 
 
+@pytest.mark.of_ci
 @pytest.mark.usefixtures("few_paths")
 def test_in_google_s_store(
     spark: SparkSession,
