@@ -15,7 +15,7 @@ demo: $(STAMP)  ## run the whole pipeline on an embedded lakeFS-compatible serve
 test: $(STAMP) emulators $(if $(CI),$(VENV)/.sparks-tried)  ## lint, type check and test
 	@echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== mypy"; $(BIN)/mypy
-	@echo "== pytest (about $(if $(CI),an hour,20 minutes) on two cores; what is marked of_ci runs only with CI=1)"; $(BIN)/pytest
+	@echo "== pytest (about $(if $(CI),an hour,17 minutes) on two cores; what is marked of_ci runs only with CI=1)"; $(BIN)/pytest
 
 test-sparks: $(VENV)/spark-3.5/.installed $(VENV)/spark-4.0/.installed emulators  ## the tests of Spark's rooms in 3.5, 4.0 and 4.3
 	@for spark in $(VENV)/spark-3.5 $(VENV)/spark-4.0 $(VENV); do \
