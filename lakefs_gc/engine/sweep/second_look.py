@@ -265,12 +265,12 @@ class SecondLook:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits."""
         context, run, known, graph = self._context, self._run, self._heads, self._graph
         rules, output = context.server.retention_rules(run.repository), None
-        if rules_to_record(rules) == self._rules:
+        # Without rules all metadata is listed again: a commit that no branch has is active, too.
+        if rules is not None and graph is not None and rules_to_record(rules) == self._rules:
             # A branch that is no longer there counts, too: the default rule may retain its commits for longer.
             if heads == known and not context.safety.protect.tags:  # a tag may be new
                 return
-            if rules is not None and graph is not None:
-                output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
+            output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
         self._readings_of_heads += 1
         again = f"_of_heads_{self._readings_of_heads}"
         if output is None:
