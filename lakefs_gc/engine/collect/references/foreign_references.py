@@ -75,7 +75,7 @@ Folders = Mapping[str, tuple[str, ...]]
 _FEW_FILES, _FEW_FILES_TIMES_CORES = 2000, 10_000
 _FEW_BYTES = 64 * 1024**2
 """The most files of other repositories, and bytes in them, that a small run reads from their stores in its own process:
-two workers need 5 s of processor time to start. With two cores, 4,003 files take 8.4 s with workers, and 5.6 s here."""
+two workers need 5 s of processor time to start. With two cores, 4,003 files take 7.1 s with workers, and 4.7 s here."""
 _MOST_LISTED = 100_000
 """The most files whose position in the cache the process of a small run looks at, to know how many it has to read."""
 
