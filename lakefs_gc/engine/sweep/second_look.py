@@ -267,7 +267,7 @@ class SecondLook:
         rules, output = context.server.retention_rules(run.repository), None
         # Without rules all metadata is listed again: a commit that no branch has is active, too.
         if rules is not None and graph is not None and rules_to_record(rules) == self._rules:
-            # A branch that is no longer there counts, too: the default rule may retain its commits for longer.
+            # Also a branch that is gone makes a difference: the default rule may retain its commits for longer.
             if heads == known and not context.safety.protect.tags:  # a tag may be new
                 return
             output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)

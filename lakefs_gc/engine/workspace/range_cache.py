@@ -253,7 +253,7 @@ def read_through(
 def _together(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
     """Yield small files when many of them were read: while threads send requests, each step of decoding waits for them.
 
-    For 4,003 files of 3 KB reading and decoding took 5.5 s of a process, and 6.1 s if each was decoded when it was there.
+    For 4,003 files of 3 KB both took a process 5.5 s, and 6.1 s when each was decoded as soon as it was there.
     """
     waiting: list[tuple[str, bytes]] = []
     waiting_bytes = 0

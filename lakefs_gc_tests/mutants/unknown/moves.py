@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/shown/shown_objects.py",
         "find_twins(unreferenced, (before, now, another)",
         "find_twins(unreferenced, (before, now)",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "only_the_reading",
     ),
     Mutant(
@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/remembered_list.py",
         "            self._recorded.update(listed.items())\n",
         "",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "one_more_reading",
     ),
     Mutant(
@@ -164,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "                searched.update(heads.items(), known.items())\n",
         "                seen._searched.update([*heads.items(), *known.items()])\n",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "denied_during_the_first_search",
     ),
     Mutant(
@@ -173,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         '            if facts["heads"] != self._heads and ',
         "            if False and ",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "only_the_first_list",
     ),
     Mutant(
@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "self._read_commits(staged, again, rules=rules)",
         "self._read_commits(staged, again)",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "longer_rules_that_one_answer",
     ),
     Mutant(
@@ -191,7 +191,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "                paths.look_up_again()",
         "                pass",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "old_answer_when_the_last_head",
     ),
     Mutant(
@@ -200,7 +200,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/shown/shown_objects.py",
         "        twins[1].look_up_again()",
         "        pass",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "old_answer_when_the_second_search",
     ),
     Mutant(
@@ -209,7 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/look_heads.py",
         " if branch not in denied}",
         "}",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "denied_when_its_last_head",
     ),
     Mutant(
@@ -227,7 +227,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         '        self._search_other_heads(sized, staged, search, heads, "_again")\n',
         "",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "only_the_last_reading",
     ),
     Mutant(
@@ -265,7 +265,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "                self._read_commits_since({**self._heads, **each}, staged)\n",
         "                pass\n",
-        "engine/sweep/test_late_branches.py",
+        "engine/sweep/test_old_lists.py",
         "one_list_of_the_last_reading",
     ),
     Mutant(

@@ -55,7 +55,7 @@ A list may omit a branch, or a branch is new. Each later list must have them. An
 """
 AskForRules = Literal["ask"]
 ASK: AskForRules = "ask"
-"""Ask the server for the rules. None is an answer, too: there are no rules."""
+"""The server is asked for the rules. None would mean that there are none."""
 
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
 _COMMITS = "commit_id string, metarange_id string"
