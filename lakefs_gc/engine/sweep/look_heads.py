@@ -16,7 +16,7 @@ from lakefs_gc.lakefs.models import Heads
 class LookHeads:
     """The branches of ``repository``, and the commits that they had in any list that ``server`` gave since this began.
 
-    Only the last one of a server and a repository gets what is new.
+    A newer one for the same server and repository takes over: this one sees only what the newer one does.
     """
 
     def __init__(self, server: LakeFSClient, repository: str) -> None:
@@ -38,7 +38,9 @@ class LookHeads:
         self._searched |= {(branch, commit_id) for branch, commit_id in searched if branch not in denied}
 
     def unsearched(self, among: Iterable[Heads] | None = None) -> list[Heads]:
-        """Return what was seen, or is ``among`` these, and was not searched. Each part of the list has a branch once.
+        """Return the heads, of those that were seen or of ``among``, that were not searched.
+
+        A branch that had several heads has them in several parts of the list.
 
         A branch that the server has deleted (``LakeFSClient.known_branches``) is not searched.
         """

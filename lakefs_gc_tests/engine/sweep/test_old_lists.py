@@ -119,7 +119,7 @@ def test_longer_rules_that_one_answer_of_a_look_has(looking: Looking, number: in
     """Nothing moves."""
     repository, server = looking.repository, looking.server
     repository.keep_days(10)
-    head = looking.first_commit()
+    looking.first_commit()
     head = looking.commit_and_delete()
     looking.be_behind(head=head)
     old = server.retention_rules("lake")
