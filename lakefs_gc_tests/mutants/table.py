@@ -197,8 +197,8 @@ _RULES_1_TO_11 = (
         "engine/decide/matching/unmatched.py",
         "(committed, uncommitted, foreign_references)",
         "(committed, uncommitted, uncommitted)",
-        "engine/collect/references/test_other_repositories.py",
-        "imported",
+        "engine/collect/references/test_foreign_references.py",
+        "another_repository_imported",
     ),
     Mutant(
         6,
@@ -299,8 +299,8 @@ _RULES_1_TO_11 = (
         "engine/sweep/preconditions.py",
         "    checks = mark.checks\n",
         "    checks = ()\n",
-        "pipeline/assets/test_checks.py",
-        "keeps",
+        "engine/sweep/test_sweep_parts.py",
+        "does_not_override",
     ),
     never(
         9,

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from lakefs_sdk import ResetCreation
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
@@ -68,6 +67,13 @@ def twin_on_dev(repository: LakeRepository, collector: Collector) -> str:
     return twin
 
 
+@pytest.fixture
+def staged_on_dev(repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Only a complete search finds it on ``dev``: no head has its path, and the server's list omits it."""
+    monkeypatch.setattr(uncommitted, "_files", lambda *_: [])
+    return repository.put("elsewhere", "of size 9", branch="dev")
+
+
 @pytest.mark.parametrize("whole", [1, 2, 3, 6])
 def test_a_list_of_branches_has_what_an_earlier_one_of_the_look_had(
     repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str, whole: int
@@ -82,19 +88,27 @@ def test_a_list_of_branches_has_what_an_earlier_one_of_the_look_had(
     assert repository.read("committed", ref="dev") == b"of size 9"
 
 
+@pytest.mark.of_ci("4-twin_on_dev", "6-twin_on_dev", "8-twin_on_dev", "4-staged_on_dev")
+@pytest.mark.parametrize("on_dev", ["twin_on_dev", "staged_on_dev"])
 @pytest.mark.parametrize("short", [4, 6, 8])
 def test_a_branch_that_only_later_lists_have_is_searched(
-    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str, short: int
+    repository: LakeRepository,
+    collector: Collector,
+    omitting: OmitsABranch,
+    request: pytest.FixtureRequest,
+    on_dev: str,
+    short: int,
 ) -> None:
     """It may have been created meanwhile, and it may have been missing in all lists before."""
     garbage = repository.put_stray("data/s/garbage", b"1234567")
-    mark = collector.mark_objects(twin_on_dev, garbage)
+    mark = collector.mark_objects(request.getfixturevalue(on_dev), garbage)
     collector.server = omitting
     collector.context.workspace.remove(mark.run["run_key"])
     omitting.has_dev = lambda number: number > short  # type: ignore[method-assign]
     assert counts(collector.sweep(mark)) == {"resurrected": 1, "deleted": 1}
     assert omitting.lists > short
-    assert repository.read("committed", ref="dev") == b"of size 9"
+    path = "committed" if on_dev == "twin_on_dev" else "elsewhere"
+    assert repository.read(path, ref="dev") == b"of size 9"
 
 
 def test_stages_with_clients_of_their_own_know_the_branches_of_all_lists(
@@ -250,11 +264,13 @@ def behind(repository: LakeRepository, collector: Collector, monkeypatch: pytest
     return server
 
 
+@pytest.mark.of_ci("1-twin_on_dev", "2-twin_on_dev")
+@pytest.mark.parametrize("on_dev", ["twin_on_dev", "staged_on_dev"])
 @pytest.mark.parametrize("searches", [1, 2])
 def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
-    collector: Collector, twin_on_dev: str, behind: IsBehind, searches: int
+    collector: Collector, behind: IsBehind, request: pytest.FixtureRequest, on_dev: str, searches: int
 ) -> None:
-    mark = collector.mark_objects(twin_on_dev)
+    mark = collector.mark_objects(request.getfixturevalue(on_dev))
     behind.searches_behind = searches
     collector.server = behind
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
@@ -278,12 +294,12 @@ def test_what_was_moved_to_a_branch_that_was_searched_is_found(
     events: list[str] = []
     read = second_look.SecondLook._read_commits
 
-    def move(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
+    def move(look: second_look.SecondLook, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
         if again == "_again":
             events.append("moved")
             repository.stage(path, twin_on_dev, size_bytes=9, **stated)
             repository.delete_branch("dev")
-        return read(look, staged, again)
+        return read(look, staged, again, **rules)
 
     monkeypatch.setattr(second_look.SecondLook, "_read_commits", move)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
@@ -327,23 +343,27 @@ def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(uncommitted, "_files", lambda *arguments: [] if events else files(*arguments))
     read = second_look.SecondLook._read_commits
 
-    def create(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
+    def create(look: second_look.SecondLook, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
         if again == "_again":
             events.append("created")
             repository.branch("late")
             repository.stage("other", stray, branch="late", size_bytes=11)
-        return read(look, staged, again)
+        return read(look, staged, again, **rules)
 
     monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
     return events
 
 
 @pytest.mark.long(20)
-@pytest.mark.parametrize("is_merged", [False, True], ids=["committed", "merged and its branch deleted"])
+@pytest.mark.of_ci("merged-no rules", "merged-rules")
+@pytest.mark.parametrize("has_rules", [False, True], ids=["no rules", "rules"])
+@pytest.mark.parametrize("is_merged", [False, True], ids=["its branch deleted", "merged"])
 def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
-    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch, is_merged: bool
+    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch, is_merged: bool, has_rules: bool
 ) -> None:
-    """Between its twins and its changes, and then overwritten, so that it is in neither."""
+    """Between its twins and its changes. Then it is overwritten, or its branch is deleted, so that it is in neither."""
+    if not has_rules:
+        repository.keep_everything()
     stray = repository.put_stray("data/s/stray", b"of size 11!")
     collector.collect(until="uncommitted")
     mark = collector.mark_objects(stray)
@@ -352,20 +372,16 @@ def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
     def commit(*arguments: Any) -> TwinPaths:
         twins = find_twins(*arguments)
         if events == ["created"]:
-            events.append("committed")
-            repository.commit(branch="late")
+            events.append(repository.commit(branch="late"))
             if is_merged:
                 repository.merge("late", "main")
-                repository.delete_branch("late")
-            repository.put("other", "overwritten", branch="main" if is_merged else "late")
+                repository.put("other", "overwritten")
+            repository.delete_branch("late")
         return twins
 
     monkeypatch.setattr(shown_objects, "find_twins", commit)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert events == ["created", "committed"]
-    ref = "main" if is_merged else "late"
-    repository._client.branches_api.reset_branch("lake", ref, ResetCreation(type="reset"))
-    assert repository.read("other", ref=ref) == b"of size 11!"
+    assert repository.read("other", ref=events[1]) == b"of size 11!"
 
 
 @pytest.mark.of_ci
@@ -380,10 +396,10 @@ def test_another_new_branch_keeps_no_garbage(
     mark = collector.mark_objects(garbage)
     read = second_look.SecondLook._read_commits
 
-    def create(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
+    def create(look: second_look.SecondLook, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
         if again == "_again":
             repository.branch("unrelated")
-        return read(look, staged, again)
+        return read(look, staged, again, **rules)
 
     monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
     assert counts(collector.sweep(mark)) == {"deleted": 1}

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SweepSettings
+from lakefs_gc.engine.records import approval
 from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, scope_of, sequence_of
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.stored_marks import Marked
@@ -16,7 +17,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed, check_preconditions
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import ApprovalError, ConfigurationError, MarkError
+from lakefs_gc.errors import ApprovalError, ConfigurationError, MarkError, SafetyError
 from lakefs_gc_tests.support.collector import Collector, counts, marked
 from lakefs_gc_tests.support.lake import LakeRepository, keys_below
 
@@ -103,6 +104,21 @@ def test_a_mark_of_a_part_holds_only_this_part(collector: Collector, repository:
         )
     assert counts(collector.sweep(mark)) == {"deleted": 2}
     assert stored(repository, *expired, *never_committed) == set(never_committed)
+
+
+def test_a_failed_check_that_the_approval_does_not_override(
+    collector: Collector, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody approves such a mark, but its approval may be one of a version that did not have this check."""
+    fill(repository)
+    repository.store.delete_many([repository.put("lost")])
+    mark = collector.collect_and_mark()
+    with pytest.raises(SafetyError, match="1 referenced objects do not exist"):
+        collector.approve(mark)
+    monkeypatch.setattr(approval, "refuse_failed_checks", lambda *_, **__: None)
+    collector.approve(mark)
+    with pytest.raises(SafetyError, match="1 referenced objects do not exist"):
+        check_preconditions(collector.context, collector.run_key, Marked(mark, repository.store))
 
 
 def test_versions_that_cannot_be_deleted_are_refused_before_the_wait(

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.collect.references.uncommitted import PreparedUncommitted, _read_files, prepare_uncommitted
-from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
 from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -139,7 +138,8 @@ def test_a_page_without_a_file_is_noticed_although_no_branch_is_missing(
 ) -> None:
     """The branch was created after the heads were read and then deleted, or it was deleted and created again."""
     # As for stores that are not local: the branches of a local store are always read.
-    monkeypatch.setattr(GCRun, "folders", property(lambda run: (run.namespace,)))
+    monkeypatch.setattr(uncommitted, "is_local", lambda _: False)
+    monkeypatch.setattr(uncommitted, "spellings", lambda namespace, _: (namespace,))
     if is_back:
         repository.branch("run")
 
