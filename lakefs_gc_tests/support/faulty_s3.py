@@ -34,6 +34,8 @@ class Request:
     body: bytes
     number: int
     """Counts the requests of this operation, from 1."""
+    target: str = ""
+    """Path and query, as they were sent."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,16 @@ class FaultyS3:
     def count(self, operation: str) -> int:
         return sum(request.operation == operation for request in self.requests)
 
-    def answer(self, operation: str, key: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> Answer:
+    def answer(
+        self, operation: str, key: str, query: dict[str, str], headers: dict[str, str], body: bytes, target: str
+    ) -> Answer:
         if operation == "DeleteObjects":
             quotes = {"&quot;": '"', "&apos;": "'"}
             keys = tuple(unescape(k, quotes) for k in re.findall("<Key>(.*?)</Key>", body.decode(), re.DOTALL))
         else:
             keys = (key,)
         with self.lock:
-            request = Request(operation, keys, query, headers, body, self.count(operation) + 1)
+            request = Request(operation, keys, query, headers, body, self.count(operation) + 1, target)
             self.requests.append(request)
         for fault in self.faults:
             if (answer := fault(request)) is not None:
@@ -156,7 +160,7 @@ class FaultyS3:
                     self.close_connection = True
                     return
                 headers = {header.lower(): value for header, value in self.headers.items()}
-                self._send(server.answer(name, key, query, headers, body))
+                self._send(server.answer(name, key, query, headers, body, self.path))
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
 

@@ -1,0 +1,183 @@
+"""GETs by libcurl: where botocore would send one in another way, or gets no answer, there is none here either."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from botocore.credentials import ReadOnlyCredentials
+
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3.curl_gets import Answer, CurlGets
+from lakefs_gc.storage.s3.store import S3Store
+from lakefs_gc_tests.support.certificate import certificate_of_loopback
+from lakefs_gc_tests.support.faulty_s3 import FaultyS3
+
+CREDENTIALS = ReadOnlyCredentials("key", "sec:ret", None)
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"
+TABLES = [f"_lakefs/{n:064x}" for n in range(4)]
+
+
+@pytest.fixture
+def store(faulty_s3: FaultyS3) -> S3Store:
+    """In which all tables have the same content. Each test may change where it is."""
+    faulty_s3.objects.update({f"ns/{table}": b"content" for table in TABLES})
+    store = open_store(StoreLocation("s3://bucket/ns"), retry=RetryPolicy(tries=1))
+    assert isinstance(store, S3Store)
+    return store
+
+
+def curl_of(store: S3Store) -> CurlGets | None:
+    return store._s3().sstables._curl
+
+
+def get(curl: CurlGets, url: str) -> Answer | None:
+    return curl.get(url, CREDENTIALS, "us-east-1", "a test")
+
+
+@contextmanager
+def serving(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that accepts connections one after the other. Yields its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection = server.accept()[0]
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    serve(connection)
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_many_threads_share_connections(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = {f"_lakefs/{n:064x}": f"{n}".encode() * 20_000 for n in range(300)}
+    faulty_s3.objects.update({f"ns/{key}": content for key, content in contents.items()})
+    for _ in range(2):
+        assert dict(store.read_many(contents, concurrency=8)) == contents
+    curl = curl_of(store)
+    assert curl is not None
+    assert 1 <= len(curl._idle) <= 8
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy"])
+def test_a_proxy_is_botocores(store: S3Store, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "elsewhere")
+    assert curl_of(store) is None
+
+
+def test_what_botocore_does_not_send_through_a_proxy(
+    faulty_s3: FaultyS3, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")  # which botocore does not know
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert dict(store.read_many(TABLES, concurrency=1)) == dict.fromkeys(TABLES, b"content")
+    assert curl_of(store) is not None
+    assert faulty_s3.count("GetObject") == len(TABLES)
+
+
+def test_a_certificate_of_the_client_is_botocores(tmp_path: Path) -> None:
+    class Config:
+        connect_timeout = read_timeout = 5
+
+    class Connections:
+        _verify = True
+        _cert_file: str | None = None
+
+        class _proxy_config:  # noqa: N801
+            @staticmethod
+            def proxy_url_for(url: str) -> None:
+                return None
+
+    url = "https://127.0.0.1/"
+    assert CurlGets.instead_of(Connections, url, Config) is not None
+    Connections._cert_file = "client.pem"
+    assert CurlGets.instead_of(Connections, url, Config) is None
+    assert CurlGets.instead_of(object(), url, Config) is None, "of another botocore"
+
+
+def test_only_certificates_of_the_bundle_are_trusted(tmp_path: Path) -> None:
+    certificate, key = certificate_of_loopback(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    other = tmp_path / "other"
+    other.mkdir()
+    another_certificate, _ = certificate_of_loopback(other)
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(OK)
+
+    with socket.create_server(("127.0.0.1", 0)) as plain, context.wrap_socket(plain, server_side=True) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    with server.accept()[0] as connection:
+                        connection.recv(65536)
+                        serve(connection)
+                except ssl.SSLError:
+                    continue
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}/bucket/key"
+        for bundle, answer in (
+            (certificate, Answer(200, b"whole", is_whole=True)),
+            (another_certificate, None),
+            ("", Answer(200, b"whole", is_whole=True)),
+        ):
+            curl = CurlGets(ca_bundle=str(bundle), connect_seconds=5, read_seconds=5)
+            assert get(curl, url) == answer, bundle
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("sent", [b"", OK[:10], OK[:-2]], ids=["nothing", "a part of the headers", "a part of it"])
+def test_nothing_more_arrives(sent: bytes) -> None:
+    """The connection stays open."""
+    ended = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(sent)
+        ended.wait(20)
+
+    with serving(serve) as address:
+        curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=1)
+        assert get(curl, f"http://{address}/bucket/key") is None
+        ended.set()
+
+
+def test_without_a_connection_boto3_is_asked(store: S3Store) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"http://127.0.0.1:{server.getsockname()[1]}/bucket/"
+    assert get(CurlGets(ca_bundle="", connect_seconds=5, read_seconds=5), f"{nobody}key") is None
+    sstables = store._s3().sstables
+    dict(store.read_many(TABLES[:1], concurrency=1))
+    assert sstables._pattern is not None
+    sstables._pattern = replace(sstables._pattern, url=nobody)
+    assert dict(store.read_many(TABLES, concurrency=1)) == dict.fromkeys(TABLES, b"content")
+
+
+@pytest.mark.parametrize("key", ["a/../b", "a/./b", "..", "a/.."])
+def test_a_key_with_dots_is_read_by_boto3(faulty_s3: FaultyS3, key: str) -> None:
+    """libcurl would ask for another one."""
+    curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=5)
+    faulty_s3.objects["b"] = b"another one"
+    assert get(curl, f"{faulty_s3.endpoint}/bucket/{key}") is None
+    assert faulty_s3.requests == []
+    assert get(curl, f"{faulty_s3.endpoint}/bucket/b") == Answer(200, b"another one", is_whole=True)
