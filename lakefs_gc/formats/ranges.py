@@ -81,6 +81,7 @@ def known_kind(properties: TableProperties, file: str) -> TableKind:
 def read_range(data: Any, file: str, *, keys: bool = False, details: bool = False) -> pa.RecordBatch:
     """Return the entries of a range, as ``RANGE_SCHEMA``, in the order of their paths.
 
+    ``data`` is the content of the file, or its ``Table`` if its properties were read before.
     ``keys`` adds a column ``key: binary`` (the logical path), ``details`` adds ``e_tag: string`` and
     ``content_type: string``. Raise ``CorruptRangeError`` if the file is damaged, truncated, inconsistent or not a
     range.
@@ -135,7 +136,8 @@ def read_range(data: Any, file: str, *, keys: bool = False, details: bool = Fals
 def read_metarange(data: Any, file: str) -> pa.RecordBatch:
     """Return the ranges of a metarange, as ``METARANGE_SCHEMA``, in the order of their keys.
 
-    Raise ``CorruptRangeError`` if the file is damaged, truncated, inconsistent or not a metarange.
+    ``data`` is as for ``read_range``. Raise ``CorruptRangeError`` if the file is damaged, truncated, inconsistent or
+    not a metarange.
     """
     table = _open(data, file, TableKind.METARANGE)
     pairs = table.pairs()
@@ -163,7 +165,7 @@ def read_metarange(data: Any, file: str) -> pa.RecordBatch:
 
 
 def _open(data: Any, file: str, expected: TableKind) -> Table:
-    table = Table(data, file)
+    table = data if isinstance(data, Table) else Table(data, file)
     kind = table_kind(table.properties)
     if kind != expected:
         raise CorruptRangeError(file, f"expected a {expected}, but the table is of the kind {kind}")

@@ -35,7 +35,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import is_local
 from lakefs_gc.formats.ranges import TableKind, known_kind
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges
     inactive = metadata_files(spark, run.store).join(
         active_ranges.dataframe.select("range_id"), "range_id", "left_anti"
     )
-    files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id")
+    files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id", "size_bytes")
     located = cache.locate(spark, files, cores=cores)
     read = in_files(located, _read_inactive(run.known_folders, cache, cores), schemas.UNCOMMITTED, cores)
     once_committed = read.distinct().withColumn("reason", F.lit(schemas.EXPIRED))
@@ -116,10 +116,11 @@ def _read_inactive(batches: Batches, known: KnownFolders, cache: RangeCache, cor
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
         try:
-            if known_kind(read_properties(data, file), file) is TableKind.METARANGE:
-                index.read_metarange(row, data, file)
+            table = Table(data, file)
+            if known_kind(table.properties, file) is TableKind.METARANGE:
+                index.read_metarange(row, table, file)
                 return []
-            return list(live_addresses(data, file, known.folders, None))
+            return list(live_addresses(table, file, known.folders, None))
         except CorruptRangeError as error:
             # No live object depends on this file. Objects that it alone refers to count as never committed.
             logger.warning("skipped a range of no active commit that cannot be parsed: %s", error)

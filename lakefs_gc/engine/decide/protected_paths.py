@@ -18,7 +18,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.location import StoreLocation
 
@@ -49,9 +49,10 @@ def protected_paths(context: RunContext, run: GCRun, unreferenced: DataFrame) ->
 def _read_below(batches: Batches, store: StoreLocation, known: KnownFolders, prefixes: tuple[bytes, ...]) -> Batches:
     keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
     for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
-        if known_kind(read_properties(data, key), key) is not TableKind.RANGE:
+        table = Table(data, key)
+        if known_kind(table.properties, key) is not TableKind.RANGE:
             continue
-        entries = read_range(data, key, keys=True)
+        entries = read_range(table, key, keys=True)
         below = pa.array([path.startswith(prefixes) for path in entries.column("key").to_pylist()], pa.bool_())
         protected = entries.filter(below)
         addresses = known.entries(protected).column("address")

@@ -26,7 +26,7 @@ from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, 
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.location import StoreLocation
 
@@ -174,10 +174,11 @@ def _read_files(batches: Batches, cache: RangeCache, cores: int, names: Sequence
 
     def decode(data: bytes, file: str, row: Row) -> tuple[TableKind, pa.RecordBatch | None] | None:
         try:
-            kind = known_kind(read_properties(data, file), file)
+            table = Table(data, file)
+            kind = known_kind(table.properties, file)
             if kind is not TableKind.METARANGE and row["named"]:
                 raise CorruptFileError(file, "this file should be a metarange")
-            return kind, read_metarange(data, file) if kind is TableKind.METARANGE else None
+            return kind, read_metarange(table, file) if kind is TableKind.METARANGE else None
         except CorruptFileError:
             unreadable.append(row)
             return None

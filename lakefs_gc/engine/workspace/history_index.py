@@ -31,6 +31,7 @@ from lakefs_gc.errors import StorageError
 from lakefs_gc.formats.addresses import ADDRESS_READING
 from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
 
@@ -228,7 +229,7 @@ class RunIndex:
             found = [fingerprints(rows.column("address")) for rows in entries]
             self._rows.prints[row["range_id"]] = np.concatenate(found) if found else np.empty(0, np.uint32)
 
-    def read_metarange(self, row: Row, data: bytes, file: str) -> None:
+    def read_metarange(self, row: Row, data: bytes | Table, file: str) -> None:
         """Read a metarange of ``read_through`` and add it. Raise ``CorruptRangeError``."""
         if self._is_new(row):
             self.add_metarange(row, read_metarange(data, file))

@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -47,7 +48,11 @@ logger = logging.getLogger(__name__)
 METADATA_FOLDER = "_lakefs/"
 
 _FEW_FILES = 250
-"""The most files that the process of a small run reads from a store at once. Workers need as long to start."""
+"""The most files of unknown sizes that the process of a small run reads from a store at once."""
+_FEW_SMALL_FILES, _FEW_SMALL_FILES_TIMES_CORES = 2000, 10_000
+_FEW_BYTES = 64 * 1024**2
+"""The most files of known sizes, and bytes in them, that it reads at once: two workers need 5 s of processor time to
+start. The first mark of 97,000 objects, whose history has 2,003 files, takes 22.9 s, and 25.2 s with workers."""
 _FEW_CACHED_BYTES = 128 * 1024**2
 """The most bytes that it reads from the cache, which takes a hundredth of the time of as many requests."""
 _MOST_TASKS = 16
@@ -113,17 +118,17 @@ class RangeCache:
         """Add the position in the cache to each file, and distribute the files over tasks, for ``read_through``.
 
         ``files`` has the columns ``store_url`` (with a final slash) and ``range_id``, and any others. If it matters
-        that a file still exists in its store, ``existing`` (column ``range_id``) lists the files that do. All others
-        are read from the store, never from the cache. Removes the least recently used packs of a cache that is too
-        large.
+        that a file still exists in its store, ``existing`` (columns ``range_id`` and ``size_bytes``) lists the files
+        that do. All others are read from the store, never from the cache. In a small run the files get the column
+        ``size_bytes``, too. Removes the least recently used packs of a cache that is too large.
         """
         packs = self.prune()
+        if is_small(spark):
+            return self._locate_here(files, packs, existing)
         tasks = cores * _TASKS_PER_CORE
         if not packs:
             no_position = (F.lit(None).cast(column.dataType).alias(column.name) for column in _POSITION)
             return spread(files.select("*", *no_position), tasks)
-        if is_small(spark):
-            return self._locate_here(files, packs, existing)
         names = spread(local_rows(spark, [(pack,) for pack in packs], "pack string"), min(cores, len(packs)))
         index = in_arrow(names, _read_indexes(self.location), _INDEX)
         if existing is not None:
@@ -140,8 +145,13 @@ class RangeCache:
         index = self._index_of(packs)
         with driver_errors():
             table = to_arrow(files)
-            if existing is not None:
-                index = index.filter(pc.is_in(index["range_id"], to_arrow(existing)["range_id"]))
+            sizes = None if existing is None else to_arrow(existing)
+        fields = list(files.schema.fields)
+        if sizes is not None:
+            index = index.filter(pc.is_in(index["range_id"], sizes["range_id"]))
+            size_bytes = sizes["size_bytes"].take(pc.index_in(table["range_id"], sizes["range_id"]))
+            table = table.append_column("size_bytes", size_bytes)
+            fields.append(StructField("size_bytes", LongType()))
         # Two concurrent runs may both have cached a file.
         once = index.group_by(list(_KEY), use_threads=False).aggregate([(name, "first") for name in _POSITION.names])
         once = once.select([*_KEY, *(f"{name}_first" for name in _POSITION.names)])
@@ -150,7 +160,7 @@ class RangeCache:
         positions = keys.join(once, list(_KEY)).sort_by("row")
         for name in _POSITION.names:
             table = table.append_column(name, positions[name])
-        return rows_of(files.sparkSession, table, StructType([*files.schema.fields, *_POSITION.fields]))
+        return rows_of(files.sparkSession, table, StructType([*fields, *_POSITION.fields]))
 
     def _index_of(self, packs: list[str]) -> pa.Table:
         """Return the index of packs (columns ``_INDEX``). An index never changes, so each is read once."""
@@ -187,18 +197,22 @@ class RangeCache:
 
 def in_files(located: DataFrame, work: Work, schema: StructType | str, cores: int) -> DataFrame:
     """Return ``in_arrow`` for work that calls ``read_through`` on the files of ``locate``."""
-    return in_arrow(located, work, schema, fits=few_to_read, tasks=min(cores * _TASKS_PER_CORE, _MOST_TASKS))
+    tasks = min(cores * _TASKS_PER_CORE, _MOST_TASKS)
+    return in_arrow(located, work, schema, fits=partial(few_to_read, cores), tasks=tasks)
 
 
-def few_to_read(located: pa.Table, most_files: int | None = None) -> bool:
+def few_to_read(cores: int, located: pa.Table) -> bool:
     """Return whether the process of a small run reads the files of ``locate`` itself.
 
-    ``most_files`` is the most that are not in the cache.
+    They may be more if the column ``size_bytes`` says how large those are that are not in the cache.
     """
-    is_cached = pc.is_valid(located["pack"])
-    cached_bytes = pc.sum(located.filter(is_cached)["length"]).as_py() or 0
-    files = located.num_rows - (pc.sum(is_cached).as_py() or 0)
-    return bool(files <= (_FEW_FILES if most_files is None else most_files) and cached_bytes <= _FEW_CACHED_BYTES)
+    cold = located.filter(pc.is_null(located["pack"]))
+    cached_bytes = pc.sum(located["length"]).as_py() or 0
+    most_files = _FEW_FILES
+    if "size_bytes" in located.column_names and not cold["size_bytes"].null_count:
+        cold_bytes = pc.sum(cold["size_bytes"]).as_py() or 0
+        most_files = max(_FEW_SMALL_FILES, _FEW_SMALL_FILES_TIMES_CORES // cores) if cold_bytes <= _FEW_BYTES else 0
+    return cold.num_rows <= most_files and cached_bytes <= _FEW_CACHED_BYTES
 
 
 def read_through(
@@ -268,7 +282,7 @@ def _together(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]
 
 def _reads_at_once(rows: Iterable[Row]) -> int:
     """As many for one process as two workers have at once, if the rows state that all files are small."""
-    are_small = all(row.get("size_bytes", _SMALL_BYTES) < _SMALL_BYTES for row in rows)
+    are_small = all((row.get("size_bytes") or _SMALL_BYTES) < _SMALL_BYTES for row in rows)
     return _SMALL_READS_AT_ONCE if are_small else _READS_AT_ONCE
 
 

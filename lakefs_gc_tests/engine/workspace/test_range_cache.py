@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -295,15 +296,15 @@ def test_a_small_run_locates_what_spark_locates(
     def located(*, small: bool) -> list[Row]:
         scale_session(spark, {}, small=small)
         try:
-            kept = local_rows(spark, ids[:existing], "range_id string") if existing else None
+            kept = local_rows(spark, sizes[:existing], "range_id string, size_bytes long") if existing else None
             return [row.asDict() for row in cached.cache.locate(spark, files, cores=2, existing=kept).collect()]
         finally:
             scale_session(spark, {}, small=False)
 
     cached.read()
     cached.read([row | NOWHERE for row in cached.located()])  # a second pack of the same files
-    ids = [(range_id,) for range_id in cached.ids]
-    rows = [(cached.store_url, *range_id, number) for number, range_id in enumerate([*ids, ("unknown",)])]
+    sizes = [(range_id, 9) for range_id in cached.ids]
+    rows = [(cached.store_url, range_id, number) for number, range_id in enumerate([*cached.ids, "unknown"])]
     files = local_rows(spark, rows, "store_url string, range_id string, entries long")
     here, by_spark = located(small=True), located(small=False)
     assert len(cached.files("packs")) == 2
@@ -320,14 +321,13 @@ def test_a_small_run_locates_what_spark_locates(
 
 def test_a_small_run_reads_few_files_itself(cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     def few(rows: list[Row]) -> bool:
-        return range_cache.few_to_read(pa.Table.from_pylist(rows, schema=BATCH))
+        return range_cache.few_to_read(2, pa.Table.from_pylist(rows, schema=BATCH))
 
     monkeypatch.setattr(range_cache, "_FEW_FILES", 3)
     assert few([])
     cold = cached.located()
     assert few(cold[:3])
     assert not few(cold[:4])
-    assert range_cache.few_to_read(pa.Table.from_pylist(cold, schema=BATCH), most_files=6)
     cached.read()
     cold, warm = cold[:3], cached.located()
     assert few([*cold, *warm]), "what is in the cache is read fast"
@@ -349,3 +349,42 @@ def test_each_file_is_decoded_once_and_cached(
 def test_small_files_are_read_many_at_once(sizes: tuple[int | None, ...], expected: int) -> None:
     rows = [{} if size is None else {"size_bytes": size} for size in sizes]
     assert range_cache._reads_at_once(rows) == expected
+
+
+def test_files_of_a_small_run_have_their_sizes(
+    spark: SparkSession, cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it is known which exist: also before anything is cached. Those that do not exist have none."""
+    sizes = {range_id: 10 * number for number, range_id in enumerate(cached.ids)}
+    existing = local_rows(spark, list(sizes.items())[1:], "range_id string, size_bytes long")
+    rows = [(cached.store_url, range_id) for range_id in reversed(cached.ids)]
+    files = local_rows(spark, rows, "store_url string, range_id string")
+    for is_cached in (False, True):
+        scale_session(spark, {}, small=True)
+        try:
+            located = cached.cache.locate(spark, files, cores=2, existing=existing).toArrow()
+        finally:
+            scale_session(spark, {}, small=False)
+        found = dict(zip(located["range_id"].to_pylist(), located["size_bytes"].to_pylist(), strict=True))
+        assert found == sizes | {cached.ids[0]: None}
+        assert [pack is not None for pack in located["pack"].to_pylist()].count(True) == is_cached * (len(rows) - 1)
+        cached.read()
+    monkeypatch.setattr(range_cache, "_FEW_FILES", 0)
+    assert not range_cache.few_to_read(2, located), "one of an unknown size is not cached"
+    assert range_cache.few_to_read(2, located.filter(pc.is_valid(located["pack"])))
+
+
+@pytest.mark.parametrize(
+    ("cores", "files", "file_bytes", "expected"),
+    [
+        pytest.param(2, 5000, 3000, True, id="as fast as two workers"),
+        pytest.param(2, 5001, 3000, False, id="many"),
+        pytest.param(8, 2000, 3000, True, id="less than workers need to start"),
+        pytest.param(8, 2001, 3000, False, id="eight workers are faster"),
+        pytest.param(2, 100, 1024**2, False, id="large"),
+    ],
+)
+def test_who_reads_the_files(cores: int, files: int, file_bytes: int, expected: bool) -> None:
+    none = pa.nulls(files, pa.string())
+    located = pa.table({"pack": none, "length": none.cast(pa.int64()), "size_bytes": [file_bytes] * files})
+    assert range_cache.few_to_read(cores, located) is expected

@@ -86,6 +86,7 @@ def test_a_small_run_marks_what_executors_mark(
     with monkeypatch.context() as patch:
         for module, limit in (
             (range_cache, "_FEW_FILES"),
+            (range_cache, "_FEW_BYTES"),
             (range_cache, "_FEW_CACHED_BYTES"),
             (hidden_twins, "_FEW_OBJECTS"),
             (workspaces, "_MOST_BYTES_HERE"),

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.own_commits import HEADS, commits_since, own_active_commits
@@ -59,6 +60,8 @@ ASK: AskForRules = "ask"
 
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
 _COMMITS = "commit_id string, metarange_id string"
+_FILES = StructType([*schemas.ACTIVE_RANGES.fields, StructField("size_bytes", LongType())])
+"""Columns of ``metadata_files``."""
 _RANGE = pa.schema([pa.field("range_id", pa.string(), nullable=False), pa.field("entries", pa.int64())])
 
 
@@ -203,14 +206,14 @@ def _refuse_missing(batches: Batches) -> Batches:
 def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime | None = None) -> DataFrame:
     """Return all metadata files of a namespace, or only the files written at ``since`` or later.
 
-    Columns: ``schemas.ACTIVE_RANGES``, with ``entries`` null. Fails if an executor does not list what the driver sees.
+    Columns: ``_FILES``, with ``entries`` null. Fails if an executor does not list what the driver sees.
     """
     if is_small(spark):  # only the driver lists, so no executor can see another folder
         once = pa.record_batch([pa.array([0])], names=["id"])
-        files = work_here([once], _list_metadata(store, since, ""), arrow_schema(schemas.ACTIVE_RANGES))
-        return rows_of(spark, files, schemas.ACTIVE_RANGES)
+        files = work_here([once], _list_metadata(store, since, ""), arrow_schema(_FILES))
+        return rows_of(spark, files, _FILES)
     work = _list_metadata(store, since, some_metadata(open_store(store)))
-    return spark.range(1, numPartitions=1).mapInArrow(work, schemas.ACTIVE_RANGES)
+    return spark.range(1, numPartitions=1).mapInArrow(work, _FILES)
 
 
 def some_metadata(store: ObjectStore) -> str:
@@ -278,8 +281,9 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: Kno
 @worker
 def _list_metadata(batches: Batches, store: StoreLocation, since: datetime | None, seen: str) -> Batches:
     for _ in batches:
-        ids = list(metadata_sizes(store, seen, since=since))
-        yield pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)
+        sizes = metadata_sizes(store, seen, since=since)
+        columns = [pa.array(list(sizes), pa.string()), pa.nulls(len(sizes), pa.int64())]
+        yield pa.record_batch([*columns, pa.array(list(sizes.values()), pa.int64())], names=_FILES.names)
 
 
 def metadata_sizes(store: StoreLocation, seen: str, *, since: datetime | None = None) -> dict[str, int]:

@@ -25,7 +25,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import LISTING_SCHEMA
 
@@ -87,13 +87,14 @@ def _write_ranges(
     index = RunIndex(cache, known)
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
-        if row["entries"] is None and known_kind(read_properties(data, file), file) is TableKind.METARANGE:
-            metarange = read_metarange(data, file)
+        table = Table(data, file)
+        if row["entries"] is None and known_kind(table.properties, file) is TableKind.METARANGE:
+            metarange = read_metarange(table, file)
             names, sizes = (metarange.column(name).to_pylist() for name in ("range_id", "entries"))
             named.update(zip(names, sizes, strict=True))
             index.add_metarange(row, metarange)
             return []
-        return list(live_addresses(data, file, known.folders, row["entries"], explained_by=known))
+        return list(live_addresses(table, file, known.folders, row["entries"], explained_by=known))
 
     entries = 0
 
@@ -137,7 +138,7 @@ def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batche
 
 
 def live_addresses(
-    data: bytes,
+    data: bytes | Table,
     file: str,
     folders: tuple[str, ...],
     entries: int | None,
@@ -154,9 +155,10 @@ def live_addresses(
     Raises ``CorruptRangeError``, also for a file of an unknown kind. With ``explained_by``, raises ``NamespaceError``
     for a full address that may be another spelling of an address in the namespace.
     """
-    if entries is None and known_kind(read_properties(data, file), file) is not TableKind.RANGE:
+    table = data if isinstance(data, Table) else Table(data, file)
+    if entries is None and known_kind(table.properties, file) is not TableKind.RANGE:
         return
-    batch = read_range(data, file)
+    batch = read_range(table, file)
     if entries is not None and batch.num_rows != entries:
         raise CorruptRangeError(file, f"it has {batch.num_rows} entries, but its metarange says {entries}")
     if explained_by is not None:

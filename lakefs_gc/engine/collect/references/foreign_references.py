@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -51,7 +50,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.addresses import are_plain
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of
 from lakefs_gc.storage.location import StoreLocation
 
@@ -72,10 +71,6 @@ _FOUND_SCHEMA = pa.schema([(name, pa.string()) for name in ("address", "reposito
 _READS_AT_ONCE = 8  # up to 20 MB each
 _TASKS_PER_CORE = 4
 Folders = Mapping[str, tuple[str, ...]]
-_FEW_FILES, _FEW_FILES_TIMES_CORES = 2000, 10_000
-_FEW_BYTES = 64 * 1024**2
-"""The most files of other repositories, and bytes in them, that a small run reads from their stores in its own process:
-two workers need 5 s of processor time to start. With two cores, 4,003 files take 7.1 s with workers, and 4.7 s here."""
 _MOST_LISTED = 100_000
 """The most files whose position in the cache the process of a small run looks at, to know how many it has to read."""
 
@@ -146,7 +141,7 @@ def foreign_references(
     located = cache.locate(spark, files, cores=cores)
     folders, list_files = _folders(readable), workspace.files_of(listed)
     read = _read_files(run.known_folders, folders, cache, cores, list_files, plain_names, plain)
-    found = in_arrow(located, read, _FOUND, few=few, fits=partial(_few_to_read, cores), tasks=tasks)
+    found = in_arrow(located, read, _FOUND, few=few, fits=partial(few_to_read, cores), tasks=tasks)
     output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if results.manifest.facts["lost"]:
@@ -154,11 +149,6 @@ def foreign_references(
             others.name_unreadable(repository, error, accepted)
     references = results.dataframe.where(F.col("lost").isNull()).select(*schemas.FOREIGN_REFERENCES.names)
     return StageOutput(references, began_at, {**facts, "files_id": listed.materialization_id})
-
-
-def _few_to_read(cores: int, located: pa.Table) -> bool:
-    cold_bytes = pc.sum(located.filter(pc.is_null(located["pack"]))["size_bytes"]).as_py() or 0
-    return cold_bytes <= _FEW_BYTES and few_to_read(located, max(_FEW_FILES, _FEW_FILES_TIMES_CORES // cores))
 
 
 def _named(
@@ -263,12 +253,13 @@ def _read_files(
     def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
         store_url, name = row["store_url"], f"{row['store_url']}{file}"
         names, found, is_plain = [], pa.array([], pa.string()), True
-        kind = known_kind(read_properties(data, name), name)
+        table = Table(data, name)
+        kind = known_kind(table.properties, name)
         if kind is TableKind.METARANGE:
-            names = read_metarange(data, name).column("range_id").to_pylist()
+            names = read_metarange(table, name).column("range_id").to_pylist()
             named.update(dict.fromkeys(((store_url, range_id) for range_id in names), row["repository"]))
         elif kind is TableKind.RANGE:
-            batch = read_range(data, name)
+            batch = read_range(table, name)
             found, is_plain = known.entries(batch, of_other=folders[store_url]).column("address"), are_plain(batch)
         if plain is not None and is_plain:
             plain.add((store_url, row["range_id"]), names)

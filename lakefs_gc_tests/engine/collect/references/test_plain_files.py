@@ -27,7 +27,7 @@ from lakefs_gc.errors import AccessDeniedError
 from lakefs_gc.formats.addresses import ADDRESS_READING, are_plain, spellings
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.ranges import RANGE_SCHEMA, read_metarange
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -244,13 +244,13 @@ def test_ordinary_entries_are_plain() -> None:
 def looked_through(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that a small run looked through, in this process."""
     names: list[str] = []
-    read = read_properties
+    read = Table
 
     def noting(data: bytes, name: str) -> object:
         names.append(name.rpartition("/")[2])
         return read(data, name)
 
-    monkeypatch.setattr(foreign_references, read_properties.__name__, noting)
+    monkeypatch.setattr(foreign_references, Table.__name__, noting)
     return names
 
 
@@ -312,19 +312,3 @@ def test_a_range_that_only_a_remembered_metarange_names_is_missed(
     assert unreadable() == {}
     (other.folder / other.metadata_file(range_id)).unlink()
     assert f"{range_id} does not exist" in unreadable()["other"]
-
-
-@pytest.mark.parametrize(
-    ("cores", "files", "file_bytes", "expected"),
-    [
-        pytest.param(2, 5000, 3000, True, id="as fast as two workers"),
-        pytest.param(2, 5001, 3000, False, id="many"),
-        pytest.param(8, 2000, 3000, True, id="less than workers need to start"),
-        pytest.param(8, 2001, 3000, False, id="eight workers are faster"),
-        pytest.param(2, 100, 1024**2, False, id="large"),
-    ],
-)
-def test_who_reads_the_files(cores: int, files: int, file_bytes: int, expected: bool) -> None:
-    none = pa.nulls(files, pa.string())
-    located = pa.table({"pack": none, "length": none.cast(pa.int64()), "size_bytes": [file_bytes] * files})
-    assert foreign_references._few_to_read(cores, located) is expected
