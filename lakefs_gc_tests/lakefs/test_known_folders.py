@@ -95,19 +95,36 @@ def foreign_link(repository: LakeRepository, key: str) -> None:
     other.commit()
 
 
-@pytest.mark.parametrize("link", [committed_link, staged_link, foreign_link])
+@pytest.mark.parametrize(
+    ("link", "stage"),
+    [(committed_link, "committed"), (staged_link, "uncommitted"), (foreign_link, "foreign_references")],
+)
 def test_an_address_in_an_unknown_folder_fails_the_run(
-    spark: SparkSession, silent_lake: Lake, link: Callable[[LakeRepository, str], None]
+    spark: SparkSession, silent_lake: Lake, link: Callable[[LakeRepository, str], None], stage: str
 ) -> None:
     repository = silent_lake.repository()
     repository.put("something")
     repository.commit()
     link(repository, repository.put_stray(KEY))
     with pytest.raises(NamespaceError, match="is in an unknown folder"):
-        collector(spark, repository).collect()
+        collector(spark, repository).collect(until=stage)
     # With a mount for the server's folder, the folder is known.
     mounts = {f"local://{repository.folder.parent}/": (silent_lake.folder / "mounted").as_uri() + "/"}
     assert candidates(collector(spark, repository, **mounts)) == set()
+
+
+def test_an_object_that_is_gone_from_a_mounted_folder_is_missing(spark: SparkSession, silent_lake: Lake) -> None:
+    """Only the mount tells that its address is one of the namespace: its folder is gone, too."""
+    repository = silent_lake.repository()
+    repository.put("something")
+    repository.commit()
+    committed_link(repository, repository.put_stray(KEY))
+    (repository.folder / KEY).unlink()
+    (repository.folder / KEY).parent.rmdir()
+    mounts = {f"local://{repository.folder.parent}/": (silent_lake.folder / "mounted").as_uri() + "/"}
+    mounted = collector(spark, repository, **mounts)
+    mounted.collect(until="missing")
+    assert mounted.addresses("missing") == {KEY}
 
 
 @pytest.mark.parametrize("at", ["objects", "mounted"])

@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "dict.fromkeys((*spellings, *mounted))",
         "dict.fromkeys(spellings)",
         _TEST,
-        "in_an_unknown_folder",
+        "gone_from_a_mounted_folder",
     ),
     Mutant(
         12,

@@ -11,8 +11,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/spark/compat.py",
         "[batch for batch in table.to_batches() if batch.num_rows]",
         "table.to_batches()",
-        "engine/collect/references/test_foreign_references.py",
-        "after_an_empty_one",
+        "engine/spark/test_compat.py",
+        "without_rows_ends_nothing",
     ),
     Mutant(
         12,

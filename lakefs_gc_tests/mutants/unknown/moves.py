@@ -356,7 +356,7 @@ MUTANTS: tuple[Mutant, ...] = (
         " or REPLACEMENT_CHARACTER in path:",
         ":",
         "engine/decide/shown/test_ask_branch.py",
-        "single_paths_show",
+        "no_name_that_may_be_another",
     ),
     Mutant(
         12,
