@@ -225,7 +225,7 @@ class Moving:
         ("shown_page", 1, [("hidden main", "hidden dev"), ("hidden dev", "hidden main")]),
         ("shown_page", 1, [("omitted main", "hidden dev"), ("omitted dev", "hidden main")]),
         # Between the second lookups of the two branches.
-        ("shown_page", 3, [("omitted dev", "hidden main")]),
+        ("shown_page", 3, [("omitted main", "hidden dev"), ("omitted dev", "hidden main")]),
         # After the heads were read, and before all lookups: to a path that no head had.
         ("shown_page", 0, [("omitted main", "new head")]),
         # Before the changes are read.
