@@ -310,19 +310,19 @@ def test_what_was_moved_to_a_branch_that_was_searched_is_found(
 def test_what_is_imported_during_the_search_of_a_new_branch_is_read(
     repository: LakeRepository,
     collector: Collector,
-    twin_on_dev: str,
+    staged_on_dev: str,
     behind: IsBehind,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = repository.lake.repository("other")
-    mark = collector.mark_objects(twin_on_dev)
+    mark = collector.mark_objects(staged_on_dev)
     collector.server = behind
     events: list[str] = []
 
     def imported(*arguments: Any, **options: Any) -> StageOutput:
         events.append("listed")
         if events == ["listed", "listed"]:
-            other.stage("imported", repository.namespace + twin_on_dev, size_bytes=9)
+            other.stage("imported", repository.namespace + staged_on_dev, size_bytes=9)
             other.commit()
             repository.delete_branch("dev")
         return uncommitted.uncommitted(*arguments, **options)

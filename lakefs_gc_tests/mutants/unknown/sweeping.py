@@ -228,8 +228,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/shown/ask_branch.py",
         "return None if REPLACEMENT_CHARACTER in path else ()",
         "return ()",
-        "engine/decide/shown/test_unlisted_changes.py",
-        "not_utf_8",
+        "engine/decide/shown/test_ask_branch.py",
+        "no_name_that_may_be_another",
     ),
     never(
         3,
