@@ -126,7 +126,7 @@ class SecondLook:
         """
         context, run = self._context, self._run
         self._looks += 1
-        heads = LookHeads(context.server, run.repository)
+        look_heads = LookHeads(context.server, run.repository)
         refuse_another_repository(context.server, run)
         context.server.expect_branches(run.repository, self._branches)
         # Other repositories first: an object that leaves one for a branch before this reading is in the list that
@@ -136,20 +136,20 @@ class SecondLook:
         live = self._read_commits(staged)
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
-        shown = self._find_shown(sized, staged, search, heads)
+        shown = self._find_shown(sized, staged, search, look_heads)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(shown.objects.unionByName(protected), context.clock()))
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
-        self._search_other_heads(sized, staged, search, heads, "_again")
+        self._search_other_heads(sized, staged, search, look_heads, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
         lacks_repositories = self._lacks_repositories(foreign, imported_meanwhile)
-        if self._search_again(sized, any_size, shown, heads, must=lacks_repositories):
+        if self._search_again(sized, any_size, shown, look_heads, must=lacks_repositories):
             # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
             self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
-            self._search_other_heads(sized, staged, search, heads, "_of_new")
+            self._search_other_heads(sized, staged, search, look_heads, "_of_new")
             imported_meanwhile = self._read_foreign("_meanwhile")
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
@@ -182,7 +182,7 @@ class SecondLook:
         return bool(lacked)
 
     def _search_again(
-        self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, heads: LookHeads, *, must: bool
+        self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, look_heads: LookHeads, *, must: bool
     ) -> bool:
         """Look at all branches again if it ``must``, or some were not searched. Keep what they have.
 
@@ -201,20 +201,20 @@ class SecondLook:
             output = uncommitted(context, run, reads_history=False)
             staged = self._keep_as(self._name(f"uncommitted_again_{number}"), output, schemas.BY_STAGE["uncommitted"])
             search = TwinSearch(context, run, self._name(f"twins_again_{number}"), any_size)
-            shown = self._find_shown(sized, staged, search, heads)
+            shown = self._find_shown(sized, staged, search, look_heads)
             output = StageOutput(shown.objects, context.clock())
             kept = self._keep_as(self._name(f"kept_again_{number}"), output, schemas.BY_STAGE["kept"])
             self._remember(staged, kept)
             searched |= shown.branches
         return True
 
-    def _find_shown(self, sized: DataFrame, staged: Dataset, search: TwinSearch, seen: LookHeads) -> Shown:
+    def _find_shown(self, sized: DataFrame, staged: Dataset, search: TwinSearch, look_heads: LookHeads) -> Shown:
         """Return what branches show. Before each search, read the commits of heads whose commits were not read.
 
         An object may leave the commit of a branch that was created since, or that a replica did not list, for a path
         that the search has looked up. The branch may be deleted before commits are read again.
         """
-        with seen.searching() as searched:
+        with look_heads.searching() as searched:
 
             def read_commits_of(heads: Heads) -> Heads:
                 known = self._heads
@@ -230,7 +230,7 @@ class SecondLook:
             return find_shown(sized, facts, search, on_heads=read_commits_of)
 
     def _search_other_heads(
-        self, sized: DataFrame, staged: Dataset, search: TwinSearch, seen: LookHeads, again: str
+        self, sized: DataFrame, staged: Dataset, search: TwinSearch, look_heads: LookHeads, again: str
     ) -> None:
         """Search the heads that no search has had. The lists of the searches may have been old.
 
@@ -238,7 +238,7 @@ class SecondLook:
         The commits of these heads are read before each search, and commits once more after it: what left such a branch
         meanwhile may be in them. The heads of that reading are not searched: on a busy server each list has new ones.
         """
-        heads = seen.unsearched()
+        heads = look_heads.unsearched()
         for number in range(_SEARCHES_AGAIN):
             if not heads:
                 return
@@ -246,7 +246,7 @@ class SecondLook:
             for each in heads if self._has_history and not self._read_all_commits else ():
                 self._read_commits_since({**self._heads, **each}, staged)
             name = f"of_other_heads{again}_{number}"
-            with seen.searching() as searched:
+            with look_heads.searching() as searched:
                 searched.update(*(each.items() for each in heads))
                 paths = find_twins(sized, heads, replace(search, name=f"{search.name}_{name}"))
                 paths.look_up_again()  # the first answers may be old, too
@@ -254,7 +254,7 @@ class SecondLook:
                 self._remember(self._keep_as(self._name(f"kept_{name}"), output, schemas.BY_STAGE["kept"]))
             if self._has_history or self._read_all_commits:
                 self._read_commits_since(self._context.server.heads_of(self._run.repository), staged)
-            heads = seen.unsearched(heads)
+            heads = look_heads.unsearched(heads)
 
     @property
     def _has_history(self) -> bool:

@@ -270,7 +270,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "[*server.tags(other.name), *server.heads_of",
         "[*server.heads_of",
-        "engine/collect/references/test_other_repositories.py",
+        "engine/collect/references/test_mounted_repositories.py",
         "only_a_tag",
     ),
     Mutant(

@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "server.heads_of(other.name, other.default_branch).items()",
         "server.branch_heads(other.name)",
-        "engine/collect/references/test_other_repositories.py",
+        "engine/collect/references/test_mounted_repositories.py",
         "of_its_branches",
     ),
     Mutant(

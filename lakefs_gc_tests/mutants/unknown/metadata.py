@@ -10,7 +10,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "executors list the metadata of another repository that the driver sees",
         "engine/collect/references/active_ranges.py",
         'seen and not pc.any(pc.equal(files.column("address"), METADATA_FOLDER + seen), min_count=0).as_py()',
-        "engine/collect/references/test_other_repositories.py",
+        "engine/collect/references/test_mounted_repositories.py",
         "executors_do_not_see",
     ),
     never(
@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a folder that lacks the content of a branch is not that of the repository",
         "engine/collect/references/other_repositories.py",
         "lost",
-        "engine/collect/references/test_other_repositories.py",
+        "engine/collect/references/test_mounted_repositories.py",
         "old_copy",
     ),
     never(
@@ -145,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "        cause = error\n    raise",
         "        return {}\n    raise",
-        "engine/collect/references/test_other_repositories.py",
+        "engine/collect/references/test_mounted_repositories.py",
         "branches_cannot_be_read",
     ),
     Mutant(
@@ -172,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/foreign_references.py",
         "for other in others.mounted:",
         "for repository in ():",
-        "engine/collect/references/test_other_repositories.py",
+        "engine/collect/references/test_mounted_repositories.py",
         "old_copy",
     ),
     Mutant(
@@ -181,7 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "    if not graph.complete:",
         "    if False:",
-        "engine/collect/references/test_other_repositories.py",
+        "engine/collect/references/test_mounted_repositories.py",
         "too_many_commits",
     ),
     Mutant(

@@ -225,7 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "heads that only the last reading of commits has seen are searched",
         "engine/sweep/second_look.py",
-        '        self._search_other_heads(sized, staged, search, heads, "_again")\n',
+        '        self._search_other_heads(sized, staged, search, look_heads, "_again")\n',
         "",
         "engine/sweep/test_old_lists.py",
         "only_the_last_reading",

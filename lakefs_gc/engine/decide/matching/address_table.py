@@ -106,12 +106,19 @@ def _hash(data: int, ends: np.ndarray, seed: np.uint64, hashes: np.ndarray) -> N
 
 
 @compiled
-def _add(table: np.ndarray, table_sizes: np.ndarray, hashes: np.ndarray, sizes: np.ndarray) -> None:
+def _slot_of(table: np.ndarray, hashed: np.uint64) -> np.uint64:
+    """Return the slot that has a hash, or the free one where it belongs."""
     mask = np.uint64(len(table) - 1)
+    slot = hashed & mask
+    while table[slot] != _FREE and table[slot] != hashed:
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@compiled
+def _add(table: np.ndarray, table_sizes: np.ndarray, hashes: np.ndarray, sizes: np.ndarray) -> None:
     for i in range(len(hashes)):
-        slot = hashes[i] & mask
-        while table[slot] != _FREE and table[slot] != hashes[i]:
-            slot = (slot + np.uint64(1)) & mask
+        slot = _slot_of(table, hashes[i])
         if table[slot] == _FREE:
             table[slot] = hashes[i]
             table_sizes[slot] = sizes[i]
@@ -131,11 +138,8 @@ def _find(
     sizes: np.ndarray,
     stays: np.ndarray,
 ) -> None:
-    mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
-        slot = hashes[i] & mask
-        while table[slot] != _FREE and table[slot] != hashes[i]:
-            slot = (slot + np.uint64(1)) & mask
+        slot = _slot_of(table, hashes[i])
         if table[slot] == _FREE:
             stays[i] = True
         elif table_sizes[slot] == _NO_SIZE or (table_sizes[slot] == sizes[i] and sizes[i] >= 0):
@@ -149,9 +153,6 @@ def _find(
 def _unsettled(
     table: np.ndarray, found: np.ndarray, differs: np.ndarray, hashes: np.ndarray, stays: np.ndarray
 ) -> None:
-    mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
-        slot = hashes[i] & mask
-        while table[slot] != _FREE and table[slot] != hashes[i]:
-            slot = (slot + np.uint64(1)) & mask
+        slot = _slot_of(table, hashes[i])
         stays[i] = table[slot] == _FREE or differs[slot] or not found[slot]
