@@ -404,7 +404,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a second look reads commits before its lookups",
         "engine/sweep/second_look.py",
         "        live = self._read_commits(staged)\n",
-        "        live = staged\n",
+        "        live, self._read_all_commits = staged, True\n",
         "engine/decide/shown/test_shown_objects.py",
         "leaves_its_commit",
     ),
