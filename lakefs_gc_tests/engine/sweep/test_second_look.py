@@ -400,8 +400,8 @@ def test_what_leaves_another_repository_for_a_path_that_was_staged_is_kept(
     stray = repository.put_stray("data/s/stray", b"of size 11!")
     repository.put("busy", "another")
     collector = Collector(spark, repository)
-    collector.collect(until="uncommitted")
-    mark = collector.mark_objects(stray)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {stray}
     other.stage("imported", repository.namespace + stray, size_bytes=11)
     other.commit()
     moved: list[str] = []

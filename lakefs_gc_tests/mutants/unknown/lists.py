@@ -255,10 +255,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         6,
-        "what left another repository before it was read is in the list of staged addresses",
+        "what left another repository before it was read is in the list of staged addresses, or searched for again",
         "engine/sweep/second_look.py",
         "        foreign = self._read_foreign()\n" + _STAGED_LIST,
-        _STAGED_LIST + "        foreign = self._read_foreign()\n",
+        _STAGED_LIST + "        foreign = self._read_foreign()\n        self._run = replace(run, repositories=())\n",
         "engine/sweep/test_second_look.py",
         "for_a_path_that_was_staged",
     ),
