@@ -22,7 +22,7 @@ from lakefs_gc.formats.ranges import (
     table_kind,
 )
 from lakefs_gc.formats.sstable.crc32c import masked_crc32c
-from lakefs_gc.formats.sstable.reader import read_pairs, read_properties
+from lakefs_gc.formats.sstable.reader import Table, read_pairs, read_properties
 from lakefs_gc.formats.sstable.table_writer import write_range, write_table
 from lakefs_gc_tests.golden import golden_file, golden_files
 from lakefs_gc_tests.support import dumps
@@ -91,7 +91,7 @@ def test_writing_a_recorded_table_again_gives_the_same_table(path: str) -> None:
     properties = {name: value.decode() for name, value in read_properties(data, path).user.items() if name not in own}
     pairs = read_pairs(data, path)
     table = write_table(list(zip(*(column.to_pylist() for column in pairs.columns), strict=True)), properties)
-    assert table.id == dumps.table_id(path)
+    assert table.id == Table(data, path).name() == dumps.table_id(path)
     assert read_pairs(table.data, path).equals(pairs)
     rewritten = read_properties(table.data, path)
     assert rewritten.user.keys() == read_properties(data, path).user.keys()

@@ -37,6 +37,7 @@ from lakefs_gc.engine.spark.compat import arrow_schema, to_arrow
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.scale import Work, in_arrow, is_small, spread, work_here
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
+from lakefs_gc.engine.workspace.named_files import read_named
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.storage.base import ObjectStore
@@ -247,7 +248,7 @@ def read_through(
         for store_url in {row["store_url"] for row in cold}:
             by_key = {_name(row): row for row in cold if row["store_url"] == store_url}
             store = worker_store(StoreLocation(store_url))
-            for key, data in _together(store.read_many(by_key, concurrency=_reads_at_once(by_key.values()))):
+            for key, data in _together(read_named(store, by_key, concurrency=_reads_at_once(by_key.values()))):
                 row = by_key[key]
                 decoded = decode(data, _name(row), row)
                 if decoded is not None:

@@ -33,13 +33,16 @@ from lakefs_gc.formats.sstable.blocks import (
     read_entry_header,
     read_varint,
 )
-from lakefs_gc.formats.sstable.memory import load_8
+from lakefs_gc.formats.sstable.memory import load_8, store_8
 from lakefs_gc.formats.sstable.snappy import copy_literal
 
 KEY_TRAILER_BYTES = 8
 """The bytes after each key: kind (1 byte) and sequence number (7 bytes)."""
 
 KIND_SET = 1
+MOST_DIGITS = 10
+"""Of the length of a key or value."""
+_ZERO, _BAR = ord("0"), ord("|")
 MAX_ARROW_BYTES = (1 << 31) - 1
 
 # The results of decode_entry: positions in a row of int64.
@@ -348,3 +351,36 @@ def decode_pairs(
             row += 1
             address += value_size
     return OK, 0, row
+
+
+@compiled
+def write_identity(
+    key_offsets: Array, key_bytes: Array, value_offsets: Array, value_bytes: Array, identity: Array
+) -> int:
+    """Write what the name of a table is a digest of: each key and value with its length. Return the number of bytes.
+
+    ``identity`` has room for ``MOST_DIGITS + 1`` bytes besides each of them, and for the slack of ``copy_literal``.
+    """
+    target = address_of(identity)
+    end = target
+    for row in range(key_offsets.size - 1):
+        end = _write_part(address_of(key_bytes), key_offsets, row, end)
+        end = _write_part(address_of(value_bytes), value_offsets, row, end)
+    return end - target
+
+
+@inlined
+def _write_part(source: int, offsets: Array, row: int, target: int) -> int:
+    start = int(offsets[row])
+    size = int(offsets[row + 1]) - start
+    digits, rest = 1, size // 10
+    while rest:
+        digits += 1
+        rest //= 10
+    rest = size
+    for position in range(digits - 1, -1, -1):
+        store_8(target + position, np.uint8(_ZERO + rest % 10))
+        rest //= 10
+    copy_literal(source + start, target + digits, size)
+    store_8(target + digits + size, np.uint8(_BAR))
+    return target + digits + size + 1

@@ -10,6 +10,7 @@ entries in the properties.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError
+from lakefs_gc.formats.entry import identity_of_map
 from lakefs_gc.formats.protobuf import decode_varint
 from lakefs_gc.formats.sstable import blocks, kernel
 from lakefs_gc.formats.sstable.blocks import Array
@@ -39,6 +41,8 @@ _CHECKSUMS = {0: "none", 2: "xxHash", 3: "xxHash64", 4: "XXH3"}
 _COMPARATOR = b"leveldb.BytewiseComparator"
 _INDEX_ONE_LEVEL, _INDEX_TWO_LEVEL = 0, 2
 _PROPERTIES_BLOCK = b"rocksdb.properties"
+_SET_LAST = {"min_key", "max_key", "count", "estimated_size_bytes"}
+"""The properties that lakeFS sets when it has the name of a file."""
 
 # An entry has at least three bytes, for the lengths of the parts of its key and of its value.
 _MIN_ENTRY_BYTES = 3
@@ -77,6 +81,25 @@ class Table:
 
     def pairs(self) -> pa.RecordBatch:
         """Return all keys (without their trailers) and values, as ``PAIRS_SCHEMA``."""
+        keys, values = self._pairs()
+        return pa.RecordBatch.from_arrays([keys.binary(), values.binary()], schema=PAIRS_SCHEMA)
+
+    def name(self) -> str:
+        """Return the name that lakeFS gives to a file with this content.
+
+        It is the SHA-256 in hex of its pairs and of the properties that lakeFS sets before it closes the file
+        (``pkg/graveler/sstable/writer.go``).
+        """
+        keys, values = self._pairs()
+        lengths_bytes = 2 * (len(keys.offsets) - 1) * (kernel.MOST_DIGITS + 1)
+        identity = np.empty(int(keys.offsets[-1] + values.offsets[-1]) + lengths_bytes + SLACK_BYTES, np.uint8)
+        size = kernel.write_identity(keys.offsets, keys.content, values.offsets, values.content, identity)
+        digest = hashlib.sha256(identity[:size].data)
+        early = {name: text for name, text in self.properties.user.items() if name not in _SET_LAST}
+        digest.update(identity_of_map({name: text.decode(errors="replace") for name, text in early.items()}))
+        return digest.hexdigest()
+
+    def _pairs(self) -> tuple[BytesColumn, BytesColumn]:
         layout = self.layout()
         keys = BytesColumn(layout.rows, layout.key_bytes)
         values = BytesColumn(layout.rows, layout.content_bytes)
@@ -90,7 +113,7 @@ class Table:
             values.capacity,
         )
         self.check_end(status, offset, rows)
-        return pa.RecordBatch.from_arrays([keys.binary(), values.binary()], schema=PAIRS_SCHEMA)
+        return keys, values
 
     def layout(self) -> TableLayout:
         """Return the location of the data blocks, and the memory that decoding them needs."""

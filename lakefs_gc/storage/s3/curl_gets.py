@@ -7,11 +7,14 @@ read 4,507 such files in 1.3 s, and by botocore's connections in 3.0 to 3.3 s.
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from typing import Any, NamedTuple
 
 import pycurl
 from botocore.exceptions import IncompleteReadError
 from botocore.httpsession import get_cert_path
+from urllib3.util.wait import wait_for_read
 
 _UNKNOWN = -1
 _DOTS = {".", ".."}
@@ -30,12 +33,13 @@ class CurlGets:
     """Sends GETs, from any number of threads of one process. Connections stay open for the next ones.
 
     ``ca_bundle`` is the file with the certificates that are trusted; an empty one: none is verified. ``read_seconds``:
-    how long nothing may arrive.
+    how long nothing may arrive. All that have the same of these in a process share their connections: each takes three
+    file descriptors.
     """
 
     def __init__(self, *, ca_bundle: str, connect_seconds: float, read_seconds: float) -> None:
         self._ca_bundle, self._connect_seconds, self._read_seconds = ca_bundle, connect_seconds, read_seconds
-        self._idle = list[Any]()  # append and pop need no lock
+        self._idle = _idle(os.getpid(), ca_bundle, connect_seconds, read_seconds)
 
     @classmethod
     def instead_of(cls, connections: Any, url: str, config: Any) -> CurlGets | None:
@@ -62,14 +66,11 @@ class CurlGets:
         ``credentials`` are botocore's ``ReadOnlyCredentials``. They sign for a bucket in ``region``. Raises
         ``IncompleteReadError`` for a body that ends before its stated end.
         """
-        if not _DOTS.isdisjoint(url.split("/")):
-            return None
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._connection()
-        chunks = list[bytes]()
         token = credentials.token
+        if not _DOTS.isdisjoint(url.split("/")) or not _is_ascii(url, credentials, user_agent):
+            return None
+        connection = self._unused() or self._connection()
+        chunks = list[bytes]()
         connection.setopt(pycurl.URL, url)
         connection.setopt(pycurl.AWS_SIGV4, f"aws:amz:{region}:s3")
         connection.setopt(pycurl.USERNAME, credentials.access_key)
@@ -88,13 +89,34 @@ class CurlGets:
             raise IncompleteReadError(actual_bytes=actual_bytes, expected_bytes=stated_bytes) from error
         stated_bytes = int(connection.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
         status = int(connection.getinfo(pycurl.RESPONSE_CODE))
+        body = b"".join(chunks)
+        chunks.clear()  # the connection keeps the list
         self._idle.append(connection)
-        return Answer(status, b"".join(chunks), is_whole=stated_bytes != _UNKNOWN)
+        return Answer(status, body, is_whole=stated_bytes != _UNKNOWN)
+
+    def _unused(self) -> Any:
+        """Return an open connection, or None.
+
+        One on which something waits to be read is not used again: an answer that nobody asked for would be taken for
+        the next one. libcurl itself looks only after a second. urllib3 does the same.
+        """
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread took it
+                return None
+            socket = connection.getinfo(pycurl.ACTIVESOCKET)
+            if socket != _UNKNOWN and wait_for_read(socket, timeout=0):
+                connection.close()
+                continue
+            return connection
+        return None
 
     def _connection(self) -> Any:
         connection = pycurl.Curl()
         connection.setopt(pycurl.NOSIGNAL, 1)  # signals are the main thread's
         connection.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+        connection.setopt(pycurl.MAXCONNECTS, 1)
         connection.setopt(pycurl.PROXY, "")  # `instead_of` knows whether there is one
         connection.setopt(pycurl.CONNECTTIMEOUT_MS, int(1000 * self._connect_seconds))
         connection.setopt(pycurl.LOW_SPEED_LIMIT, 1)
@@ -105,3 +127,14 @@ class CurlGets:
             connection.setopt(pycurl.SSL_VERIFYPEER, 0)
             connection.setopt(pycurl.SSL_VERIFYHOST, 0)
         return connection
+
+
+@cache
+def _idle(pid: int, ca_bundle: str, connect_seconds: float, read_seconds: float) -> list[Any]:
+    """Return the connections of a process that wait for requests. ``append`` and ``pop`` of a list need no lock."""
+    return []
+
+
+def _is_ascii(url: str, credentials: Any, user_agent: str) -> bool:
+    texts = (url, credentials.access_key, credentials.secret_key, credentials.token or "", user_agent)
+    return all(text.isascii() for text in texts)

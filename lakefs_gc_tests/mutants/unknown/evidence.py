@@ -144,7 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a range that is in no list is read",
         "engine/collect/references/foreign_references.py",
-        "        for key, data in store.read_many(sorted(existing), concurrency=_READS_AT_ONCE):",
+        "        for key, data in read_named(store, sorted(existing), concurrency=_READS_AT_ONCE):",
         "        for key, data in ():",
         "engine/collect/references/test_foreign_references.py",
         "written_while",

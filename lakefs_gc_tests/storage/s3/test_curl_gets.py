@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -181,3 +183,53 @@ def test_a_key_with_dots_is_read_by_boto3(faulty_s3: FaultyS3, key: str) -> None
     assert get(curl, f"{faulty_s3.endpoint}/bucket/{key}") is None
     assert faulty_s3.requests == []
     assert get(curl, f"{faulty_s3.endpoint}/bucket/b") == Answer(200, b"another one", is_whole=True)
+
+
+@pytest.mark.parametrize("is_url", [False, True])
+def test_what_is_not_ascii_is_sent_by_boto3(faulty_s3: FaultyS3, is_url: bool) -> None:
+    curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=5)
+    key, secret = ("é", "secret") if is_url else ("a", "sé")
+    url = f"{faulty_s3.endpoint}/bucket/{key}"
+    assert curl.get(url, ReadOnlyCredentials("key", secret, None), "us-east-1", "a test") is None
+    assert faulty_s3.requests == []
+
+
+def test_an_answer_that_nobody_asked_for_is_not_that_of_the_next_request() -> None:
+    """It arrives after the right one. ``named_files`` notices one that arrives later still."""
+    answers = iter([b"first", b"other"])
+    arrived = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(OK.replace(b"whole", next(answers)))
+        time.sleep(0.05)  # what comes with the right answer is seen at once
+        connection.sendall(OK.replace(b"whole", b"again"))
+        arrived.set()
+        if connection.recv(65536):
+            connection.sendall(OK)
+
+    with serving(serve) as address:
+        curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=4)
+        url = f"http://{address}/bucket/"
+        assert get(curl, f"{url}1") == Answer(200, b"first", is_whole=True)
+        assert arrived.wait(5)
+        assert get(curl, f"{url}2") == Answer(200, b"other", is_whole=True)
+
+
+def test_stores_of_a_process_share_connections(faulty_s3: FaultyS3) -> None:
+    """Each has three file descriptors, and a server may have many repositories."""
+    options = {"ca_bundle": "", "connect_seconds": 7.0, "read_seconds": 7.0}
+    faulty_s3.objects["a"] = b"content"
+    for number in range(20):
+        store_of_repository = CurlGets(**options)  # type: ignore[arg-type]
+        assert get(store_of_repository, f"{faulty_s3.endpoint}/bucket-{number}/a") is not None
+    assert len(store_of_repository._idle) == 1
+    other = CurlGets(ca_bundle="bundle", connect_seconds=7, read_seconds=7)
+    assert other._idle is not store_of_repository._idle
+
+
+def test_a_connection_that_waits_holds_no_content(faulty_s3: FaultyS3) -> None:
+    faulty_s3.objects["a"] = b"content" * 100
+    curl = CurlGets(ca_bundle="", connect_seconds=8, read_seconds=8)
+    answer = get(curl, f"{faulty_s3.endpoint}/bucket/a")
+    assert answer is not None
+    assert not any(isinstance(holder, list) for holder in gc.get_referrers(answer.body))

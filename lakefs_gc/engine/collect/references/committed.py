@@ -20,6 +20,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
+from lakefs_gc.engine.workspace.named_files import read_named
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
@@ -133,7 +134,7 @@ def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batche
             f"a metarange names this range, but it does not exist ({len(missing):,} ranges are missing)",
             remedy="Restore the range, and find out what deletes files below _lakefs/. Nothing was deleted",
         )
-    for key, data in store.read_many(by_key, concurrency=_READS_AT_ONCE):
+    for key, data in read_named(store, by_key, concurrency=_READS_AT_ONCE):
         yield from live_addresses(data, key, run.folders, by_key[key], explained_by=run.known_folders)
 
 

@@ -40,6 +40,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.workspace.named_files import read_named
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, few_to_read, read_through
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import (
@@ -302,7 +303,7 @@ def _not_listed(
         for key in repository_of.keys() - existing:
             lost = pa.array([store_url + key])
             yield pa.record_batch([pa.nulls(1, pa.string()), [repository_of[key]], lost], schema=_FOUND_SCHEMA)
-        for key, data in store.read_many(sorted(existing), concurrency=_READS_AT_ONCE):
+        for key, data in read_named(store, sorted(existing), concurrency=_READS_AT_ONCE):
             name = store_url + key
             of_other = folders[store_url]
             for rows in live_addresses(data, name, known.folders, None, of_other=of_other, explained_by=known):
