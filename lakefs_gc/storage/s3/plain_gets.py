@@ -1,7 +1,8 @@
 """Send many GETs that differ in their key or query only, without most of what boto3 does for each request.
 
 For listings and SSTables (ranges and metaranges) only: boto3 also verifies the checksum of a file, if the store has
-one. An SSTable has checksums inside, and a page that is cut off is no XML.
+one. An SSTable has checksums inside and is compared with its name (``named_files``), and a page that is cut off is no
+XML.
 
 For a file of 17 KB boto3 takes 1.5 ms of processor time, and this 0.75 ms: listings and marks read thousands of pages
 and files. Signatures, connections, proxies and certificates are botocore's. GETs of files, whose answers state how long
