@@ -357,6 +357,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "a page of the uncommitted list has the size that the store lists",
+        "engine/collect/references/uncommitted.py",
+        "if len(data) != sizes[key]:",
+        "if False:",
+        "engine/collect/references/test_uncommitted.py",
+        "content_of_another",
+    ),
+    Mutant(
+        12,
         "files of the range cache have their names",
         "engine/workspace/range_cache.py",
         "_together(read_named(store,",

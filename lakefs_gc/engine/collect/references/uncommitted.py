@@ -24,9 +24,9 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
-from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import StageOutput
-from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
+from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, RepositoryNotFoundError, ServerError
 from lakefs_gc.formats.addresses import is_local, key_as_path, other_readings, spellings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -90,7 +90,7 @@ def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) 
     heads, prepared = listed.heads, listed.prepared
     store = context.open_store(run.store)
     files = _files(store, run, prepared)
-    paths = spread(local_rows(spark, [(file,) for file in files], "file string"), max(1, len(files)))
+    paths = spread(local_rows(spark, files, "file string, size_bytes long"), max(1, len(files)))
     addresses = in_arrow(paths, _read_files(run.store, run.namespace), schemas.UNCOMMITTED)
     # The list of a server with a local store omits the objects that were linked by its own folder. Where only mounts
     # tell another name, such objects are rare, and `unlisted_changes` finds them by their number.
@@ -107,7 +107,7 @@ def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) 
             "pages": prepared.pages,
             "files": len(files),
             # A repeated call writes its page twice, so the rows of the list are unknown.
-            "listed": rows_in(store, files) if len(files) == prepared.pages_with_file else None,
+            "listed": rows_in(store, [file for file, _ in files]) if len(files) == prepared.pages_with_file else None,
             "heads": heads,
             "server_seconds": listed.server_seconds,
         },
@@ -198,12 +198,19 @@ def prepare_uncommitted(
         on_page(pages)
 
 
-def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> list[str]:
-    """Return the keys of the files of all pages. A repeated call writes a file twice, so there may be more of them."""
+def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> list[tuple[str, int]]:
+    """Return the keys of the files of all pages, and their sizes in bytes.
+
+    A repeated call writes a file twice, so there may be more of them.
+    """
     if not prepared.location:
         return []
     folder = run.key_of(prepared.location).rstrip("/") + "/"
-    files = [key for batch in store.list(folder) for key in batch.column("address").to_pylist()]
+    files = [
+        file
+        for batch in store.list(folder)
+        for file in zip(batch.column("address").to_pylist(), batch.column("size").to_pylist(), strict=True)
+    ]
     if len(files) < prepared.pages_with_file:
         raise IncompleteAnswerError(
             f"{run.namespace}{folder} has {len(files)} files, but the server wrote {prepared.pages_with_file} pages",
@@ -214,7 +221,10 @@ def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> lis
 
 @worker
 def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
-    for key, data in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+    sizes = {row["file"]: row["size_bytes"] for batch in batches for row in batch.to_pylist()}
+    for key, data in worker_store(store).read_many(sizes, concurrency=_READS_AT_ONCE):
+        if len(data) != sizes[key]:  # the answer to another request, for example: see `named_files`
+            raise CorruptFileError(key, f"the store lists it with {sizes[key]:,} bytes, but {len(data):,} were read")
         rows = read_uncommitted(data, key)
         yield rows
         # The file does not contain whether an address was full. lakeFS decodes full addresses when it reads them.

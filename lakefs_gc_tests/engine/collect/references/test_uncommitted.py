@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import UncommittedPage
 from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
@@ -320,11 +321,31 @@ def test_an_address_is_also_read_as_a_path(spark: SparkSession, repository: Lake
         names=["physical_address", "creation_date"],
     )
     run = Collector(spark, repository).begin()
-    open_store(run.store).put("page.parquet", write_uncommitted(page))
-    file = pa.record_batch([["page.parquet"]], names=["file"])
+    content = write_uncommitted(page)
+    open_store(run.store).put("page.parquet", content)
+    file = pa.record_batch([["page.parquet"], [len(content)]], names=["file", "size_bytes"])
     batches = _read_files(run.store, "s3://b/repo/")(iter([file]))
     read = {row for batch in batches for row in batch["address"].to_pylist()}
     assert read >= {"/data/s/a", "data//s/b", "data/./s/e", *(f"data/s/{name}" for name in "abcde")}
+
+
+def test_a_page_with_the_content_of_another_is_refused(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a proxy sends an answer twice. Each page is whole by itself."""
+    repository.stage("linked", repository.put_stray("data/s/short"), size_bytes=5)
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing")
+    read_many = LocalStore.read_many
+
+    def shifted(store: LocalStore, keys: Iterable[str], **options: Any) -> Iterator[tuple[str, bytes]]:
+        read = list(read_many(store, keys, **options))
+        contents = [data for _, data in read]
+        return zip([key for key, _ in read], [*contents[-1:], *contents[:-1]], strict=True)
+
+    monkeypatch.setattr(LocalStore, "read_many", shifted)
+    with pytest.raises(CorruptFileError, match=r"the store lists it with [\d,]+ bytes, but [\d,]+ were read"):
+        collector.materialize("uncommitted")
 
 
 def test_the_rows_of_the_list_are_unknown_if_a_page_was_written_twice(
