@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError
-from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.storage.base import ObjectStore
 
 
@@ -25,6 +24,9 @@ def read_named(store: ObjectStore, keys: Iterable[str], *, concurrency: int) -> 
 
 
 def _has_name(data: bytes, key: str) -> bool:
+    # At the first file: numba takes 0.3 s, and commands that only show marks import this module.
+    from lakefs_gc.formats.sstable.reader import Table
+
     try:
         return Table(data, key).name() == key.rpartition("/")[2]
     except CorruptFileError:
