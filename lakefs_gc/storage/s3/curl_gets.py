@@ -62,9 +62,10 @@ class CurlGets:
     def get(self, url: str, credentials: Any, region: str, user_agent: str) -> Answer | None:
         """Send a GET to S3, and return its answer.
 
-        None if there is no answer, e.g. without a connection, and for a key that libcurl would take for another one.
-        ``credentials`` are botocore's ``ReadOnlyCredentials``. They sign for a bucket in ``region``. Raises
-        ``IncompleteReadError`` for a body that ends before its stated end.
+        None if there is no answer, for example without a connection. Nothing is sent, and None returned, if a part of
+        the key is ``.`` or ``..``, which libcurl would resolve, or if a text is not ASCII. ``credentials`` are
+        botocore's ``ReadOnlyCredentials``, for a bucket in ``region``. Raises ``IncompleteReadError`` for a body that
+        ends before its stated end.
         """
         token = credentials.token
         if not _DOTS.isdisjoint(url.split("/")) or not _is_ascii(url, credentials, user_agent):
@@ -95,10 +96,10 @@ class CurlGets:
         return Answer(status, body, is_whole=stated_bytes != _UNKNOWN)
 
     def _unused(self) -> Any:
-        """Return an open connection, or None.
+        """Return a connection that waits for a request, or None.
 
-        One on which something waits to be read is not used again: an answer that nobody asked for would be taken for
-        the next one. libcurl itself looks only after a second. urllib3 does the same.
+        A connection with bytes to read is closed: they may be an answer that nobody asked for, and the next request
+        would get it. urllib3 does the same. libcurl checks only connections that were idle for a second.
         """
         while self._idle:
             try:
