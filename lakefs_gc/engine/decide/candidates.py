@@ -114,6 +114,10 @@ def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges
 def _read_inactive(batches: Batches, known: KnownFolders, cache: RangeCache, cores: int) -> Batches:
     index = RunIndex(cache, known)
 
+    def skip(error: CorruptRangeError) -> None:
+        # No live object depends on this file. Objects that it alone refers to count as never committed.
+        logger.warning("skipped a file of no active commit that cannot be read: %s", error)
+
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
         try:
             table = Table(data, file)
@@ -122,12 +126,11 @@ def _read_inactive(batches: Batches, known: KnownFolders, cache: RangeCache, cor
                 return []
             return list(live_addresses(table, file, known.folders, None))
         except CorruptRangeError as error:
-            # No live object depends on this file. Objects that it alone refers to count as never committed.
-            logger.warning("skipped a range of no active commit that cannot be parsed: %s", error)
+            skip(error)
             return None
 
     def addresses() -> Batches:
-        for row, entries in read_through(batches, cache, cores, decode):
+        for row, entries in read_through(batches, cache, cores, decode, refused=skip):
             if not is_local(known.namespace):  # there, the addresses in other folders of the server are not read
                 index.add(row, entries)
             for rows in entries:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.workspace.history_index import Bounds, HistoryIndex, Prints, fingerprints
+from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.errors import CorruptFileError, NamespaceError, ObjectNotFoundError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
@@ -253,7 +254,7 @@ class History:
         def attempt(file_id: str) -> T | str:
             key = METADATA_FOLDER + file_id
             try:
-                return read(self.store.read(key), key)
+                return read(read_named_file(self.store, key), key)
             except ObjectNotFoundError:
                 return "it does not exist"
             except CorruptFileError as error:

@@ -1,6 +1,6 @@
 """The index of a history in the workspace, so that one object is explained without reading every range again.
 
-It has three kinds of rows, in Parquet files below ``_history_index/v3/<key>/``: for a range, a fingerprint of 32 bits
+It has three kinds of rows, in Parquet files below ``_history_index/v4/<key>/``: for a range, a fingerprint of 32 bits
 for each of its addresses; for a metarange, the ids of its ranges; and again for a range, its first and last path, as a
 metarange states them. All describe files that never change. A fingerprint can only cost a read: a range whose
 fingerprints have that of an address is read, and the address is compared. So can the first and last path.
@@ -37,7 +37,7 @@ from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-_FOLDER = "_history_index/v3/"
+_FOLDER = "_history_index/v4/"
 _MOST_FILES = 12
 """More files than these are merged into one, without what the history no longer has."""
 _READ_BYTES = 16  # the end of an address differs most

@@ -37,7 +37,7 @@ from lakefs_gc.engine.spark.compat import arrow_schema, to_arrow
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.scale import Work, in_arrow, is_small, spread, work_here
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
-from lakefs_gc.engine.workspace.named_files import read_named
+from lakefs_gc.engine.workspace.named_files import Refusal, read_named
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.storage.base import ObjectStore
@@ -87,6 +87,8 @@ _READS_AT_ONCE = 8  # of up to 20 MB each
 _SMALL_READS_AT_ONCE, _SMALL_BYTES = 16, 1024**2
 _DECODED_TOGETHER_BYTES = 8 * 1024**2
 _TASKS_PER_CORE = 4
+_READ_AS = "named"
+"""In each digest. What a version stored that did not compare files with their names is read again, and removed."""
 _ORPHAN_AGE = timedelta(hours=6)  # of a pack without an index: a writer may still be about to write the index
 
 _INDEXES_READ: dict[str, dict[str, pa.Table]] = {}
@@ -217,13 +219,18 @@ def few_to_read(cores: int, located: pa.Table) -> bool:
 
 
 def read_through(
-    batches: Batches, cache: RangeCache, cores: int, decode: Callable[[bytes, str, Row], Decoded | None]
+    batches: Batches,
+    cache: RangeCache,
+    cores: int,
+    decode: Callable[[bytes, str, Row], Decoded | None],
+    *,
+    refused: Refusal | None = None,
 ) -> Iterator[tuple[Row, Decoded]]:
     """Read, in a worker, the files of ``locate`` from the cache or their stores; yield each row and decoded content.
 
     ``decode`` gets the content, its name for errors, and the row. It raises ``CorruptFileError`` if the content is
     damaged; a damaged file of the cache is then read from its store. It returns None for a file to skip. Files from the
-    store that were decoded are added to the cache. Raises the errors of ``read_many``, including
+    store that were decoded are added to the cache. Raises the errors of ``read_named`` (``refused`` is for it), also
     ``ObjectNotFoundError``.
     """
     reader = _PackReader(cache)
@@ -248,7 +255,8 @@ def read_through(
         for store_url in {row["store_url"] for row in cold}:
             by_key = {_name(row): row for row in cold if row["store_url"] == store_url}
             store = worker_store(StoreLocation(store_url))
-            for key, data in _together(read_named(store, by_key, concurrency=_reads_at_once(by_key.values()))):
+            at_once = _reads_at_once(by_key.values())
+            for key, data in _together(read_named(store, by_key, concurrency=at_once, refused=refused)):
                 row = by_key[key]
                 decoded = decode(data, _name(row), row)
                 if decoded is not None:
@@ -292,7 +300,7 @@ def _name(row: Row) -> str:
 
 
 def _digest(store_url: str, range_id: str, data: bytes | memoryview) -> bytes:
-    digest = hashlib.sha256(f"{store_url}\0{range_id}\0".encode())
+    digest = hashlib.sha256(f"{_READ_AS}\0{store_url}\0{range_id}\0".encode())
     digest.update(data)
     return digest.digest()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,13 +59,14 @@ def read(repository: LakeRepository, index_store: ObjectStore, monkeypatch: pyte
 
     def read() -> tuple[History, Counter[str]]:
         store = open_store(repository.location)
-        read_one = store.read
+        read_many = store.read_many
 
-        def counted(key: str) -> bytes:
-            reads[key] += 1
-            return read_one(key)
+        def counted(keys: Iterable[str], *, concurrency: int) -> Iterator[tuple[str, bytes]]:
+            keys = list(keys)
+            reads.update(keys)
+            return read_many(keys, concurrency=concurrency)
 
-        monkeypatch.setattr(store, "read", counted)
+        monkeypatch.setattr(store, "read_many", counted)
         reads.clear()
         folders = spellings(repository.namespace, repository.location.url)
         known = KnownFolders(repository.namespace, repository.location, folders, (), ())

@@ -22,6 +22,7 @@ from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -141,7 +142,7 @@ def _read_each(
     def attempt(file_id: str) -> T | None:
         key = METADATA_FOLDER + file_id
         try:
-            return read(store.read(key), key)
+            return read(read_named_file(store, key), key)
         except (ObjectNotFoundError, CorruptFileError):
             return None
 

@@ -40,8 +40,9 @@ PLAIN_FILE = pa.schema(
 )
 """Columns: a file, and the ranges that it names if it is a metarange."""
 
-_LAYOUT = "1"
-"""Of ``PLAIN_FILE``. A column may limit what the others mean, so a file with other columns is not read."""
+_LAYOUT = "2"
+"""Of ``PLAIN_FILE``. A column may limit what the others mean, so a file with other columns is not read. What has the
+number 1 is of versions that did not compare files with their names."""
 _FOLDER = f"{CACHE_FOLDER}plain-{ADDRESS_READING}-{_LAYOUT}/"
 """A version that reads addresses otherwise, or writes other columns, looks through all files again."""
 _MOST_OBJECTS = 8

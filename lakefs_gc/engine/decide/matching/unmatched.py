@@ -35,6 +35,7 @@ from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
@@ -204,9 +205,9 @@ def refuse_unproved_emptiness(context: RunContext, run: GCRun) -> None:
         if not metarange_id:
             continue
         file = METADATA_FOLDER + metarange_id
-        for range_id in read_metarange(store.read(file), file).column("range_id").to_pylist():
+        for range_id in read_metarange(read_named_file(store, file), file).column("range_id").to_pylist():
             key = METADATA_FOLDER + range_id
-            if any(rows.num_rows for rows in live_addresses(store.read(key), key, run.folders, None)):
+            if any(rows.num_rows for rows in live_addresses(read_named_file(store, key), key, run.folders, None)):
                 raise SafetyError(
                     f"No committed object was read in repository {run.repository}, but branch {branch} has committed "
                     "objects. Nothing was marked",
