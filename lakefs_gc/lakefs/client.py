@@ -25,6 +25,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
 from lakefs_gc.lakefs.api_calls import ApiCaller
+from lakefs_gc.lakefs.json_gets import JsonGets
 from lakefs_gc.lakefs.models import (
     Change,
     LogPage,
@@ -76,6 +77,13 @@ class LakeFSClient:
         self.timeouts_seconds = (settings or LakeFSSettings()).timeouts_seconds
         self._call = ApiCaller(credentials.endpoint_url, self.timeouts_seconds, sleep).call
         self._client = lakefs_sdk.ApiClient(configuration)
+        self._gets = JsonGets(
+            configuration.host,
+            credentials.access_key_id,
+            credentials.secret_access_key,
+            self._client.user_agent,
+            self.timeouts_seconds,
+        )
         self._repositories = lakefs_sdk.RepositoriesApi(self._client)
         self._branches = lakefs_sdk.BranchesApi(self._client)
         self._commits = lakefs_sdk.CommitsApi(self._client)
@@ -178,17 +186,16 @@ class LakeFSClient:
         """
         what = f"list changes of {branch}"
         with self._proving_absence(repository, branch):
-            for item in self._list_json(what, self._branches.diff_branch_with_http_info, repository, branch):
+            for item in self._changes(what, repository, branch):
                 if change := to_change(what, item):
                     yield change
 
     def is_change(self, repository: str, branch: str, path: str) -> bool:
         """Return whether the branch differs from its head at exactly this path, and does not delete it."""
         what = f"list changes of {branch}"
-        listed = partial(self._branches.diff_branch_with_http_info, prefix=path)
         try:
             with self._proving_absence(repository, branch):
-                first = next(self._list_json(what, listed, repository, branch), None)
+                first = next(self._changes(what, repository, branch, prefix=path), None)
         except RepositoryNotFoundError:  # the branch is deleted
             return False
         change = None if first is None else to_change(what, first)
@@ -202,17 +209,15 @@ class LakeFSClient:
     def log_page(self, repository: str, ref: str, *, after: str, amount: int) -> LogPage:
         """Return commits of the history of ``ref``, which includes ``ref`` itself, that follow the commit ``after``."""
         # Parsed here: the models of the SDK take ten times as long, and histories are long.
-        answer = self._call(
+        body = self._get(
             f"read the log of {ref}",
-            self._refs.log_commits_with_http_info,
-            repository,
-            ref,
+            ("repositories", repository, "refs", ref, "commits"),
+            partial(self._refs.log_commits_with_http_info, repository, ref),
             after=after,
             amount=amount,
-            _preload_content=False,
         )
         try:
-            content = json.loads(answer.raw_data)
+            content = json.loads(body)
             commits = [to_commit(item) for item in content["results"]]
             has_more, offset = content["pagination"]["has_more"], content["pagination"]["next_offset"]
         except (ValueError, KeyError, TypeError) as error:
@@ -300,18 +305,16 @@ class LakeFSClient:
         """
         what = f"list {branch} of {repository}"
         with self._proving_absence(repository, branch):
-            answer = self._call(
+            body = self._get(
                 what,
-                self._objects.list_objects_with_http_info,
-                repository,
-                branch,
+                ("repositories", repository, "refs", branch, "objects", "ls"),
+                partial(self._objects.list_objects_with_http_info, repository, branch),
                 amount=amount,
                 prefix=prefix,
                 after=after,
                 user_metadata=False,
-                _preload_content=False,
             )
-        page = parse_page(what, answer.raw_data)
+        page = parse_page(what, body)
         return dict(to_shown(what, item) for item in page.results), page.pagination.has_more
 
     def retention_rules(self, repository: str) -> GCRules | None:
@@ -364,14 +367,25 @@ class LakeFSClient:
         """Return all results of a call that lists page by page."""
         return all_pages(what, lambda after: self._call(what, method, *args, after=after, amount=_PAGE_ITEMS, **kwargs))
 
-    def _list_json(self, what: str, method: Callable[..., Any], *args: Any) -> Iterator[dict[str, Any]]:
-        """Return all results of a call that lists page by page, as the server's JSON. ``method`` returns a response."""
+    def _changes(self, what: str, repository: str, branch: str, prefix: str = "") -> Iterator[dict[str, Any]]:
+        """Return the changes of a branch at paths with ``prefix``, as the server's JSON."""
+        path = ("repositories", repository, "branches", branch, "diff")
+        by_sdk = partial(self._branches.diff_branch_with_http_info, repository, branch)
 
         def read_page(after: str) -> Page:
-            answer = self._call(what, method, *args, after=after, amount=_PAGE_ITEMS, _preload_content=False)
-            return parse_page(what, answer.raw_data)
+            return parse_page(what, self._get(what, path, by_sdk, after=after, amount=_PAGE_ITEMS, prefix=prefix))
 
         return all_pages(what, read_page)
+
+    def _get(self, what: str, path: tuple[str, ...], by_sdk: Callable[..., Any], **query: str | int | bool) -> bytes:
+        """Return the body of an answer. ``by_sdk`` sends the request if ``JsonGets`` cannot."""
+        texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+
+        def get(**options: Any) -> bytes:
+            body = self._gets.get(path, texts)
+            return by_sdk(_preload_content=False, **query, **options).raw_data if body is None else body
+
+        return self._call(what, get)
 
     @contextmanager
     def _proving_absence(self, repository: str, branch: str) -> Iterator[None]:

@@ -10,11 +10,14 @@ from pathlib import Path
 import lakefs_sdk
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import server_spellings, spellings
 from lakefs_gc.formats.entry import AddressType
+from lakefs_gc.lakefs import known_folders
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of, learn_folders
 from lakefs_gc.sandbox.context import SandboxOptions
@@ -297,6 +300,63 @@ def test_another_prefix_of_a_bucket_is_outside() -> None:
     assert known.keys_of(f"s3://bucket/lake2/{KEY}") == ()
     assert known.keys_of(f"s3://bucket/lake/{KEY}") == (KEY,)
     assert {"data//s/a%20b", "data//s/a b", "data/s/a b"} <= {*known.keys_of("s3://bucket/lake/data//s/a%20b")}
+
+
+AZURE = "https://account.blob.core.windows.net/container/"
+FOLDERS = [
+    ("s3://bucket/lake/",),
+    ("s3://me@bucket/lake/", "s3://bucket/lake/"),
+    ("s3://bucket/lake/", "s3://bucket/lake/data/"),
+    ("gs://bucket/lake%2F/", "gs://bucket/lake//"),
+    (AZURE,),
+    ("local://lake/", "local:///srv/lake/"),
+]
+PARTS = st.one_of(
+    st.sampled_from(["data", "s", "a", "x", "..", ".", "", " ", "lake", "lake2", "bucket", "%2e%2e", "a%20b", "%"]),
+    st.sampled_from(["%4", "1?q=2", "é", "a+b", "container", "-_", "data%2Fs", "#", "srv"]),
+)
+STARTS = st.one_of(
+    st.sampled_from(["s3://bucket/lake/", "S3://bucket/lake/", "s3://me@bucket/lake/", "s3:///bucket/lake/", "s3://"]),
+    st.sampled_from([AZURE, AZURE.replace("account", "account-secondary"), "gs://bucket/lake%2F/", "s3://bucket/"]),
+    st.sampled_from(["local://lake/", "local:///srv/lake/", "/", ""]),
+)
+
+
+@pytest.fixture(scope="module")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
+    return StoreLocation(tmp_path_factory.mktemp("lake").as_uri())
+
+
+@given(
+    folders=st.sampled_from(FOLDERS),
+    start=STARTS,
+    parts=st.lists(PARTS, max_size=5),
+    name=st.one_of(PARTS, st.text("ab0-_%/?.x", max_size=4)),
+)
+@settings(max_examples=1000, deadline=None)
+def test_an_address_is_read_as_its_folder_is(
+    empty_folder: StoreLocation, folders: tuple[str, ...], start: str, parts: list[str], name: str
+) -> None:
+    """What is remembered of a folder gives the same keys for each name, in the same order."""
+    known = KnownFolders(folders[0], empty_folder, folders, (), ())
+    url = start + "/".join([*parts, name])
+
+    def outcome(read: Callable[[str], tuple[str, ...]]) -> object:
+        try:
+            return read(url)
+        except NamespaceError as error:
+            return error.message
+
+    assert outcome(known.keys_of) == outcome(known._keys_of)
+
+
+def test_what_is_remembered_of_folders_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_folders, "_FOLDERS_READ", {})
+    monkeypatch.setattr(known_folders, "_MOST_FOLDERS", 3)
+    known = KnownFolders("s3://bucket/lake/", StoreLocation("s3://bucket/lake"), ("s3://bucket/lake/",), (), ())
+    for number in range(10):
+        assert known.keys_of(f"s3://bucket/lake/data/{number}/a") == (f"data/{number}/a",)
+        assert 1 <= len(known_folders._FOLDERS_READ) <= 3
 
 
 def test_a_server_that_does_not_reveal_its_folder_is_refused(

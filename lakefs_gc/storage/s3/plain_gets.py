@@ -26,7 +26,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError, IncompleteReadError
 from botocore.utils import percent_encode, percent_encode_sequence
 
-from lakefs_gc.storage.s3.curl_gets import Answer, CurlGets
+from lakefs_gc.storage.curl import Answer
+from lakefs_gc.storage.s3.curl_gets import CurlGets
 from lakefs_gc.storage.s3.errors import RETRYABLE_CODES
 
 _KEY_SAFE = "/~"

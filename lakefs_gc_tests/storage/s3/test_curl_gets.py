@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from botocore.credentials import ReadOnlyCredentials
 
+from lakefs_gc.storage.curl import Answer, CurlConnections
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc.storage.s3.curl_gets import Answer, CurlGets
+from lakefs_gc.storage.s3.curl_gets import CurlGets
 from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.certificate import certificate_of_loopback
 from lakefs_gc_tests.support.faulty_s3 import FaultyS3
@@ -70,10 +71,10 @@ def test_many_threads_share_connections(faulty_s3: FaultyS3, store: S3Store) -> 
     faulty_s3.objects.update({f"ns/{key}": content for key, content in contents.items()})
     curl = curl_of(store)
     assert curl is not None
-    curl._idle.clear()  # those of other tests
+    curl.connections.idle.clear()  # those of other tests
     for _ in range(2):
         assert dict(store.read_many(contents, concurrency=8)) == contents
-    assert 1 <= len(curl._idle) <= 8
+    assert 1 <= len(curl.connections.idle) <= 8
 
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy"])
@@ -223,9 +224,11 @@ def test_stores_of_a_process_share_connections(faulty_s3: FaultyS3) -> None:
     for number in range(20):
         store_of_repository = CurlGets(**options)  # type: ignore[arg-type]
         assert get(store_of_repository, f"{faulty_s3.endpoint}/bucket-{number}/a") is not None
-    assert len(store_of_repository._idle) == 1
+    assert len(store_of_repository.connections.idle) == 1
     other = CurlGets(ca_bundle="bundle", connect_seconds=7, read_seconds=7)
-    assert other._idle is not store_of_repository._idle
+    of_another_kind = CurlConnections("lakefs", **options)  # type: ignore[arg-type]
+    for unlike in (other.connections, of_another_kind):
+        assert unlike.idle is not store_of_repository.connections.idle
 
 
 def test_a_connection_that_waits_holds_no_content(faulty_s3: FaultyS3) -> None:
@@ -234,3 +237,14 @@ def test_a_connection_that_waits_holds_no_content(faulty_s3: FaultyS3) -> None:
     answer = get(curl, f"{faulty_s3.endpoint}/bucket/a")
     assert answer is not None
     assert not any(isinstance(holder, list) for holder in gc.get_referrers(answer.body))
+
+
+def test_a_token_is_not_sent_with_other_credentials(faulty_s3: FaultyS3) -> None:
+    """A connection keeps its options, and pycurl ignores an empty list of headers."""
+    faulty_s3.objects["a"] = b"content"
+    curl, url = CurlGets(ca_bundle="", connect_seconds=9, read_seconds=9), f"{faulty_s3.endpoint}/bucket/a"
+    for token in ("token", None, "another"):
+        assert curl.get(url, ReadOnlyCredentials("key", "secret", token), "us-east-1", "a test") is not None
+    assert len(curl.connections.idle) == 1
+    sent = [request.headers.get("x-amz-security-token") for request in faulty_s3.requests]
+    assert sent == ["token", None, "another"]

@@ -29,6 +29,7 @@ from lakefs_gc.engine.spark.scale import in_arrow, is_small, work_here
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.known_commits import keep_commits
+from lakefs_gc.engine.workspace.known_ranges import remember_ranges
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER as METADATA_FOLDER
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -234,9 +235,10 @@ def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int, known: Known
 
     A file with ``only_recent`` (an optional column) may be of another kind, and then names no range.
     """
+    remembers = is_small(metaranges.sparkSession)
     # If metaranges disagree on the number of entries of a range, the greatest number makes reading the range fail.
     return (
-        in_files(metaranges, _read_metaranges(cache, cores, known), "range_id string, entries long", cores)
+        in_files(metaranges, _read_metaranges(cache, cores, known, remembers), "range_id string, entries long", cores)
         .groupBy("range_id")
         .agg(F.max("entries").alias("entries"))
     )
@@ -263,7 +265,7 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 
 
 @worker
-def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: KnownFolders) -> Batches:
+def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: KnownFolders, remembers: bool) -> Batches:
     index = RunIndex(cache, known)
 
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
@@ -274,6 +276,8 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: Kno
     for row, metarange in read_through(batches, cache, cores, decode):
         if metarange.schema == METARANGE_SCHEMA:
             index.add_metarange(row, metarange)
+            if remembers and cache.max_bytes:
+                remember_ranges(row["store_url"], row["range_id"], metarange.column("range_id"))
         yield pa.record_batch([metarange.column("range_id"), metarange.column("entries")], schema=_RANGE)
     index.write()
 

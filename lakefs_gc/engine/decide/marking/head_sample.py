@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.decide.marking.checks import HeadSample
-from lakefs_gc.engine.decide.shown.heads import branches_by_metarange, head_ranges_of, locate
+from lakefs_gc.engine.decide.shown.heads import branches_by_metarange, head_ranges_of, locate_ranges
 from lakefs_gc.engine.records.check import Unknown
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -131,7 +131,7 @@ def _own_paths(context: RunContext, run: GCRun, heads: Heads) -> list[tuple[str,
         return []
     ranges = head_ranges_of(context, run, branches)
     cache, cores = context.workspace.range_cache, context.cores
-    located = locate(context, run, ranges.select("range_id").distinct(), "range_id")
+    located = locate_ranges(context, run, ranges)
     paths = in_files(located, _read_own_paths(run.known_folders, cache, cores), "range_id string, path binary", cores)
     with driver_errors():
         rows = paths.join(ranges, "range_id").select("metarange_id", "path").limit(_PATHS_SAMPLED).collect()

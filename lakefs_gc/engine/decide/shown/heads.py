@@ -12,8 +12,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.workers import Batches, worker
+from lakefs_gc.engine.spark.compat import arrow_schema, known_table, to_arrow
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
+from lakefs_gc.engine.spark.scale import is_small
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker
+from lakefs_gc.engine.workspace.known_ranges import known_ranges
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.known_folders import KnownFolders
@@ -38,23 +41,43 @@ def branches_by_metarange(context: RunContext, run: GCRun, heads: Iterable[Heads
 
 def head_ranges_of(context: RunContext, run: GCRun, metarange_ids: Iterable[str]) -> DataFrame:
     """Return the ranges of these metaranges. Columns: ``HEAD_RANGES``."""
-    metaranges = local_rows(context.spark, [(metarange_id,) for metarange_id in metarange_ids], "metarange_id string")
-    located = locate(context, run, metaranges, "metarange_id")
-    return in_files(located, _read_metaranges(context.workspace.range_cache, context.cores), HEAD_RANGES, context.cores)
+    spark, cache, metarange_ids = context.spark, context.workspace.range_cache, list(metarange_ids)
+    known = known_ranges(run.store.folder_url, metarange_ids) if is_small(spark) and cache.max_bytes else {}
+    unknown = [metarange_id for metarange_id in metarange_ids if metarange_id not in known]
+    tables = []
+    if unknown or not known:
+        read = in_files(
+            _locate(context, run, unknown), _read_metaranges(cache, context.cores), HEAD_RANGES, context.cores
+        )
+        if not known:
+            return read
+        with driver_errors():
+            tables.append(to_arrow(read))
+    for metarange_id, ranges in known.items():
+        tables.append(pa.table([pa.repeat(metarange_id, len(ranges)), ranges], schema=arrow_schema(HEAD_RANGES)))
+    return rows_of(spark, pa.concat_tables(tables), HEAD_RANGES)
 
 
 def head_addresses(context: RunContext, run: GCRun, heads: Iterable[Heads]) -> DataFrame:
     """Return the addresses of this namespace that the heads have. Columns: ``schemas.UNCOMMITTED``, not distinct."""
     branches = branches_by_metarange(context, run, heads)
-    ranges = head_ranges_of(context, run, branches).select("range_id").distinct()
+    ranges = locate_ranges(context, run, head_ranges_of(context, run, branches))
     read = _read_addresses(context.workspace.range_cache, context.cores, run.known_folders)
-    return in_files(locate(context, run, ranges, "range_id"), read, schemas.UNCOMMITTED, context.cores)
+    return in_files(ranges, read, schemas.UNCOMMITTED, context.cores)
 
 
-def locate(context: RunContext, run: GCRun, files: DataFrame, column: str) -> DataFrame:
-    """Return where to read the metadata files that ``column`` names (``RangeCache.locate``)."""
-    ids = files.select(F.lit(run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
-    return context.workspace.range_cache.locate(context.spark, ids, cores=context.cores)
+def locate_ranges(context: RunContext, run: GCRun, head_ranges: DataFrame) -> DataFrame:
+    """Return where to read the ranges in ``HEAD_RANGES``, each once (``RangeCache.locate``)."""
+    if (known := known_table(head_ranges)) is not None:
+        return _locate(context, run, known["range_id"].unique().to_pylist())
+    ranges = head_ranges.select(F.lit(run.store.folder_url).alias("store_url"), "range_id").distinct()
+    return context.workspace.range_cache.locate(context.spark, ranges, cores=context.cores)
+
+
+def _locate(context: RunContext, run: GCRun, file_ids: Iterable[str]) -> DataFrame:
+    rows = [(run.store.folder_url, file_id) for file_id in file_ids]
+    files = local_rows(context.spark, rows, "store_url string, range_id string")
+    return context.workspace.range_cache.locate(context.spark, files, cores=context.cores)
 
 
 @worker

@@ -149,7 +149,11 @@ def a_metarange(repository: LakeRepository, file: str) -> str:
         (remove, ObjectNotFoundError, r"commits\.csv"),
         (remove_metarange, ObjectNotFoundError, r"_lakefs/[0-9a-f]{64} does not exist"),
         (cut_metarange, CorruptRangeError, r"_lakefs/[0-9a-f]{64}: "),
-        (range_for_metarange, CorruptRangeError, r"_lakefs/[0-9a-f]{64}: it was read twice, and has the content of another file"),
+        (
+            range_for_metarange,
+            CorruptRangeError,
+            r"_lakefs/[0-9a-f]{64}: it was read twice, and has the content of another file",
+        ),
     ],
 )
 def test_an_incomplete_list_of_commits_is_refused(

@@ -6,16 +6,20 @@ import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.decide.shown import hidden_twins, value_filter
+from lakefs_gc.engine.decide.shown.heads import HEAD_RANGES
 from lakefs_gc.engine.decide.shown.hidden_twins import find_twins
 from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
+from lakefs_gc.engine.spark.compat import arrow_schema, known_table
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
 from lakefs_gc.formats.sstable.table_writer import write_range
@@ -310,3 +314,36 @@ def test_paths_or_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     heads.any_size = ValueFilter(("size",), bytes(1 << 21)).including(12)
     assert paths_of(heads.find([(ANY_SIZE,)], most=9)) == {b"d/2"}
     assert paths_of(heads.find([(ANY_SIZE, "")], most=9)) == {b"d/2"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_paths_of_metaranges_without_spark(spark: SparkSession, seed: int) -> None:
+    """In a small run. Metaranges share ranges, a range may have no path, and a limit is exceeded for both or none."""
+    random = Random(seed)
+    ranges = pa.table([["m1", "m2", "m2", "m3", "m4"], ["a", "a", "b", "none", "b"]], schema=arrow_schema(HEAD_RANGES))
+    found = [(random.choice("abc"), bytes([random.randrange(256)]), random.randrange(3), "") for _ in range(7)]
+    paths = pa.table(list(zip(*found, strict=True)), schema=arrow_schema(hidden_twins._PATHS))
+    here = rows_of(spark, ranges, HEAD_RANGES), rows_of(spark, paths, hidden_twins._PATHS)
+    by_spark = here[0].where("true"), here[1].where("true")
+    assert [known_table(rows) is None for rows in (*here, *by_spark)] == [False, False, True, True]
+
+    def joined(rows: tuple[DataFrame, DataFrame], most_rows: int) -> list[tuple[object, ...]] | None:
+        table = hidden_twins._joined(*rows, most_rows)
+        return table and sorted(tuple(row[name] for name in columns) for row in table.to_pylist())
+
+    columns = ("metarange_id", "range_id", "path", "size", "md5")
+    expected = sorted(
+        (metarange_id, *path)
+        for metarange_id, range_id in zip(*ranges.to_pydict().values(), strict=True)
+        for path in found
+        if path[0] == range_id
+    )
+    for most_rows in (0, len(expected) - 1, len(expected), 100):
+        result = expected if most_rows >= len(expected) else None
+        assert joined(here, most_rows) == joined(by_spark, most_rows) == result
+
+
+def test_without_paths_there_is_nothing_to_join(spark: SparkSession) -> None:
+    table = hidden_twins._joined(local_rows(spark, [], HEAD_RANGES), local_rows(spark, [], hidden_twins._PATHS), 10)
+    assert table is not None
+    assert table.num_rows == 0

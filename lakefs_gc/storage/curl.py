@@ -1,0 +1,117 @@
+"""Sends GETs with libcurl, in a fifth of the processor time of Python's ``http.client``.
+
+For a file of 11 KB ``http.client`` takes 0.5 ms of processor time, most of it for headers, and one thread at a time can
+use it. libcurl takes 0.1 ms, and other threads go on meanwhile: 16 threads read 4,507 such files in 1.3 s, and by
+botocore's connections in 3.0 to 3.3 s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import pycurl
+from urllib3.util.wait import wait_for_read
+
+_UNKNOWN = -1
+
+
+class Answer(NamedTuple):
+    """The answer to a GET. ``is_whole``: it says where the body ends. The end of a connection proves nothing."""
+
+    status: int
+    body: bytes
+    is_whole: bool
+
+
+class PartialBodyError(Exception):
+    """A body ended before its stated end."""
+
+    def __init__(self, actual_bytes: int, stated_bytes: int) -> None:
+        super().__init__(actual_bytes, stated_bytes)
+        self.actual_bytes, self.stated_bytes = actual_bytes, stated_bytes
+
+
+class CurlConnections:
+    """Sends GETs, from any number of threads of one process. Connections stay open for the next ones.
+
+    ``ca_bundle`` is the file with the certificates that are trusted; an empty one: none is verified. ``read_seconds``:
+    how long nothing may arrive. All of a ``kind`` that have the same of these in a process share their connections:
+    each takes three file descriptors.
+    """
+
+    def __init__(self, kind: str, *, ca_bundle: str, connect_seconds: float, read_seconds: float) -> None:
+        self._ca_bundle, self._connect_seconds, self._read_seconds = ca_bundle, connect_seconds, read_seconds
+        self.idle = _idle(os.getpid(), kind, ca_bundle, connect_seconds, read_seconds)
+
+    def get(self, url: str, options: Mapping[int, Any]) -> Answer | None:
+        """Send a GET, and return its answer; None if there is none, for example without a connection.
+
+        ``options`` are further ones of libcurl; None for its default. All of a kind must name the same ones, because
+        they stay set. Raises ``PartialBodyError``.
+        """
+        connection = self._unused() or self._connection()
+        chunks = list[bytes]()
+        connection.setopt(pycurl.URL, url)
+        connection.setopt(pycurl.WRITEFUNCTION, chunks.append)
+        for option, value in options.items():
+            if value is None:
+                connection.unsetopt(option)
+            else:
+                connection.setopt(option, value)
+        try:
+            connection.perform()
+        except pycurl.error as error:
+            stated_bytes = int(connection.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
+            connection.close()
+            if error.args[0] != pycurl.E_PARTIAL_FILE:
+                return None
+            raise PartialBodyError(sum(map(len, chunks)), stated_bytes) from error
+        stated_bytes = int(connection.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
+        status = int(connection.getinfo(pycurl.RESPONSE_CODE))
+        body = b"".join(chunks)
+        chunks.clear()  # the connection keeps the list
+        self.idle.append(connection)
+        return Answer(status, body, is_whole=stated_bytes != _UNKNOWN)
+
+    def _unused(self) -> Any:
+        """Return a connection that waits for a request, or None.
+
+        A connection with bytes to read is closed: they may be an answer that nobody asked for, and the next request
+        would get it. urllib3 does the same. libcurl checks only connections that were idle for a second.
+        """
+        while self.idle:
+            try:
+                connection = self.idle.pop()
+            except IndexError:  # another thread took it
+                return None
+            socket = connection.getinfo(pycurl.ACTIVESOCKET)
+            if socket != _UNKNOWN and wait_for_read(socket, timeout=0):
+                connection.close()
+                continue
+            return connection
+        return None
+
+    def _connection(self) -> Any:
+        connection = pycurl.Curl()
+        connection.setopt(pycurl.NOSIGNAL, 1)  # signals are the main thread's
+        connection.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+        connection.setopt(pycurl.MAXCONNECTS, 1)
+        connection.setopt(pycurl.PROXY, "")  # who uses this knows whether there is one
+        connection.setopt(pycurl.CONNECTTIMEOUT_MS, int(1000 * self._connect_seconds))
+        connection.setopt(pycurl.LOW_SPEED_LIMIT, 1)
+        connection.setopt(pycurl.LOW_SPEED_TIME, max(1, round(self._read_seconds)))
+        if self._ca_bundle:
+            connection.setopt(pycurl.CAINFO, self._ca_bundle)
+        else:
+            connection.setopt(pycurl.SSL_VERIFYPEER, 0)
+            connection.setopt(pycurl.SSL_VERIFYHOST, 0)
+        return connection
+
+
+@cache
+def _idle(pid: int, kind: str, ca_bundle: str, connect_seconds: float, read_seconds: float) -> list[Any]:
+    """Return the connections of a process that wait for requests. ``append`` and ``pop`` of a list need no lock."""
+    return []
