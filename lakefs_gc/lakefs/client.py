@@ -119,7 +119,8 @@ class LakeFSClient:
 
     def repository(self, name: str) -> Repository:
         """Return one repository."""
-        return to_repository(self._call(f"read repository {name}", self._repositories.get_repository, name))
+        what = f"read repository {name}"
+        return to_repository(_about(name, self._call(what, self._repositories.get_repository, name), what))
 
     def repositories(self) -> Iterator[Repository]:
         """Return all repositories that the credentials can see."""
@@ -163,7 +164,8 @@ class LakeFSClient:
 
     def _branch_list(self, repository: str) -> RememberedList[str]:
         def head_of(name: str) -> str:
-            return str(self._call(f"read branch {name}", self._branches.get_branch, repository, name).commit_id)
+            what = f"read branch {name}"
+            return str(_about(name, self._call(what, self._branches.get_branch, repository, name), what).commit_id)
 
         branches = list_of_branches(repository, lambda: self.branch_heads(repository), head_of, self._sleep)
         return self._branch_lists.setdefault(repository, branches)
@@ -236,13 +238,16 @@ class LakeFSClient:
         """Return the metarange id of a commit, empty for the first commit of a repository. Requests it only once."""
         known = self._metaranges.setdefault(repository, {})
         if commit_id not in known:
-            commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
-            known[commit_id] = str(commit.meta_range_id)
+            known[commit_id] = str(self._commit(repository, commit_id).meta_range_id)
         return known[commit_id]
 
     def committer_of(self, repository: str, commit_id: str) -> str:
         """Return who made a commit."""
-        return str(self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id).committer)
+        return str(self._commit(repository, commit_id).committer)
+
+    def _commit(self, repository: str, commit_id: str) -> Any:
+        what = f"read commit {commit_id}"
+        return _about(commit_id, self._call(what, self._commits.get_commit, repository, commit_id), what)
 
     def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Return each commit id with its metarange id, as ``metarange_of`` returns it, in any order."""
@@ -420,6 +425,13 @@ class LakeFSClient:
                 ) from None
             self.absences[repository, branch] += 1
             raise
+
+
+def _about(name: str, answer: Any, what: str) -> Any:
+    """Return an answer. Raise ``IncompleteAnswerError`` if it is about another one, which a cache may give."""
+    if answer.id != name:
+        raise IncompleteAnswerError(f"{what}: the answer is about {answer.id}", remedy=INCOMPLETE_REMEDY)
+    return answer
 
 
 def _address_of(stats: Any, what: str) -> str:

@@ -45,6 +45,10 @@ def prepared_commits(
     waited_seconds, polls = 0.0, 0
     while True:
         status = call(what, internal.prepare_garbage_collection_commits_status, repository, task.id)
+        if status.task_id != task.id:
+            raise IncompleteAnswerError(
+                f"{what}: the answer is about task {status.task_id}, not {task.id}", remedy=INCOMPLETE_REMEDY
+            )
         if status.completed:
             if status.error is not None:
                 raise ServerError(

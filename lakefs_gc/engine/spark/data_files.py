@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.spark.compat import arrow_schema
 from lakefs_gc.engine.spark.local_rows import struct_of
+from lakefs_gc.engine.spark.parts import read_part
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.parquet import read_columns
@@ -45,7 +46,7 @@ def read_table(store: ObjectStore, keys: Iterable[str], schema: StructType | str
     Raise ``ObjectNotFoundError`` and ``CorruptFileError``.
     """
     fields = arrow_schema(struct_of(schema))
-    read = [read_columns(store.read(key), fields, key) for key in keys]
+    read = [read_columns(read_part(store, key), fields, key) for key in keys]
     return pa.concat_tables(read) if read else fields.empty_table()
 
 

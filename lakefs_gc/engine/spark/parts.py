@@ -7,6 +7,8 @@ again, or twice at once, only leaves some unused files.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,8 +19,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.spark.workers import worker_store
+from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.parquet import read_strings
-from lakefs_gc.storage.base import LISTING_SCHEMA
+from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 
 PART = StructType(
@@ -31,6 +34,7 @@ PART = StructType(
 """A file that a worker wrote: its name in ``PartsFolder.folder``, its number of rows, the sum of their ``size``."""
 
 _PART = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("size_bytes", pa.int64())])
+_DIGEST = re.compile(r"-([0-9a-f]{64})\.parquet\Z")
 _ROWS_PER_FILE = 1_000_000
 _ROWS_PER_GROUP = 250_000  # the least that a task of Spark reads
 
@@ -53,7 +57,7 @@ class StageFiles:
     def strings(self, column: str) -> Iterator[pa.StringArray]:
         """Yield a column, file by file, in a worker. Raises ``ObjectNotFoundError`` and ``CorruptFileError``."""
         for key in self.keys:
-            yield read_strings(worker_store(self.store).read(key), column, key)
+            yield read_strings(read_part(worker_store(self.store), key), column, key)
 
 
 def write_parts(batches: Iterable[pa.RecordBatch], folder: PartsFolder) -> Iterator[pa.RecordBatch]:
@@ -81,9 +85,31 @@ def _write_file(table: pa.Table, folder: PartsFolder) -> str:
     pq.write_table(
         table, sink, compression="lz4", use_dictionary=False, write_statistics=False, row_group_size=_ROWS_PER_GROUP
     )
-    file = f"part-{uuid.uuid4().hex}.parquet"
-    worker_store(folder.store).put(folder.folder + file, sink.getvalue().to_pybytes())
+    content = sink.getvalue().to_pybytes()
+    file = f"part-{uuid.uuid4().hex}-{hashlib.sha256(content).hexdigest()}.parquet"
+    worker_store(folder.store).put(folder.folder + file, content)
     return file
+
+
+def read_part(store: ObjectStore, key: str) -> bytes:
+    """Return the content of a Parquet file of a stage. One that ``write_parts`` wrote has the digest in its name.
+
+    Raises ``ObjectNotFoundError``, and ``CorruptFileError`` if it was read twice with another content: that may be an
+    answer about another part of the same size and number of rows.
+    """
+    content = store.read(key)
+    digest = _DIGEST.search(key)
+    if digest is None or hashlib.sha256(content).hexdigest() == digest[1]:
+        return content
+    with store.open_read(key) as stream:
+        content = stream.read()
+    if hashlib.sha256(content).hexdigest() != digest[1]:
+        raise CorruptFileError(
+            key,
+            "it has another content than it was written with",
+            remedy="Start a new run, and find out what changes files in the workspace (work_url)",
+        )
+    return content
 
 
 def _write(batches: list[pa.RecordBatch], folder: PartsFolder) -> pa.RecordBatch:

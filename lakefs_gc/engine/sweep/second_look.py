@@ -135,7 +135,7 @@ class SecondLook:
         staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))
         live = self._read_commits(staged)
         sized, any_size, unseen_objects = self._sized(objects)
-        search = TwinSearch(context, run, self._name("twins"), any_size)
+        search = TwinSearch(context, run, self._name("twins"), any_size, asks_twice=True)
         shown = self._find_shown(sized, staged, search, look_heads)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(shown.objects.unionByName(protected), context.clock()))
@@ -200,7 +200,7 @@ class SecondLook:
                 return number > 0
             output = uncommitted(context, run, reads_history=False)
             staged = self._keep_as(self._name(f"uncommitted_again_{number}"), output, schemas.BY_STAGE["uncommitted"])
-            search = TwinSearch(context, run, self._name(f"twins_again_{number}"), any_size)
+            search = TwinSearch(context, run, self._name(f"twins_again_{number}"), any_size, asks_twice=True)
             shown = self._find_shown(sized, staged, search, look_heads)
             output = StageOutput(shown.objects, context.clock())
             kept = self._keep_as(self._name(f"kept_again_{number}"), output, schemas.BY_STAGE["kept"])

@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc.storage.s3.errors import IncompleteListingError
@@ -63,23 +64,33 @@ class _Parts:
     levels: Sequence[bytes]
     truncated: str
     token: str
+    prefix: bytes
+    """What the page says that it is a page of; empty if it does not say so."""
 
 
-def parse_page(body: bytes, root: str) -> Page:
-    """Parse the XML of a page whose keys all start with ``root`` (the store's folder within its bucket).
+def parse_page(body: bytes, root: str, prefix: str = "") -> Page:
+    """Parse the XML of a page whose keys all start with ``root`` (the store's folder within its bucket) and ``prefix``.
 
-    Raise ``IncompleteListingError`` unless the page is complete: a listing must never end early without an error.
+    Raise ``IncompleteListingError`` unless the page is complete: a listing must never end early without an error. Also
+    if it is a page of another prefix: it may be the answer to another request.
     """
     try:
         is_short = len(body) <= _SHORT_PAGE_BYTES
         is_one_of_few = next(_short_pages) < _SHORT_PAGES if is_short else next(_long_pages) < _LONG_PAGES
         parts = None if is_one_of_few else read_quickly(body, root)
-        return _page(parts or read_carefully(body, root))
+        page = _page(parts or read_carefully(body, root), root + prefix)
     except UnicodeDecodeError as error:
         raise IncompleteListingError(reason=f"a page is not valid UTF-8 ({error.reason})") from error
+    is_below = pc.all(pc.starts_with(page.objects.column("address"), prefix), min_count=0).as_py()
+    if not is_below or not all(name.startswith(prefix) for name in page.sub_prefixes):
+        raise IncompleteListingError(reason=f"the store returned keys outside {root + prefix!r}")
+    return page
 
 
-def _page(parts: _Parts) -> Page:
+def _page(parts: _Parts, prefix: str) -> Page:
+    if parts.prefix and parts.prefix != prefix.encode():
+        stated = parts.prefix.decode(errors="replace")
+        raise IncompleteListingError(reason=f"a page is one of the prefix {stated!r}, not of {prefix!r}")
     if parts.truncated not in ("true", "false"):
         raise IncompleteListingError(reason="a page does not state whether it is the last (IsTruncated)")
     if parts.truncated == "true" and not parts.token:
@@ -197,7 +208,8 @@ def _levels(document: ElementTree.Element, page: dict[str, str], root: str) -> S
 
 
 def _of_page(page: dict[str, str], objects: pa.RecordBatch, levels: Sequence[bytes]) -> _Parts:
-    return _Parts(objects, levels, page.get("IsTruncated", "").strip(), page.get("NextContinuationToken", ""))
+    [prefix] = _decode([page.get("Prefix", "").encode()], page.get("EncodingType") == "url")
+    return _Parts(objects, levels, page.get("IsTruncated", "").strip(), page.get("NextContinuationToken", ""), prefix)
 
 
 def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:

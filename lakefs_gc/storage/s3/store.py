@@ -135,7 +135,7 @@ class S3Store(ObjectStore):
         seen: set[str] = set()
         while True:
             page = s3.call(
-                lambda: parse_page(s3.pages.get(lambda: self._list(s3, query), query=query), self.root),
+                lambda: parse_page(s3.pages.get(lambda: self._list(s3, query), query=query), self.root, prefix),
                 action="ListBucket",
                 key=self.root + prefix,
             )

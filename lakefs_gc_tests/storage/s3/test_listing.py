@@ -55,6 +55,7 @@ def page(
     more: str = "",
     gap: str = "",
     facts: Sequence[str] = FACTS,
+    prefix: str = "",
 ) -> bytes:
     def text(key: str) -> str:
         return encode(key) if encode else escape(key)
@@ -67,7 +68,7 @@ def page(
     encoding = "<EncodingType>url</EncodingType>" if encode else ""
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
-        f"<Name>b</Name><Prefix>p</Prefix>{token}{encoding}<IsTruncated>{str(bool(more)).lower()}</IsTruncated>{gap}"
+        f"<Name>b</Name><Prefix>{text(prefix)}</Prefix>{token}{encoding}<IsTruncated>{str(bool(more)).lower()}</IsTruncated>{gap}"
         f"{contents}{gap}{between}</ListBucketResult>"
     ).encode()
 
@@ -210,6 +211,27 @@ def test_what_is_no_time_is_refused(time: str) -> None:
 def test_a_key_outside_the_root_is_refused(key: str, encode: Any) -> None:
     with pytest.raises(IncompleteListingError, match="outside"):
         parse_page(page(["ns/a", key], encode=encode), "ns/")
+
+
+@pytest.mark.parametrize("keys", [["ns/b/a", "ns/a/b"], ["ns/a"], ["ns/b/a"]])
+@pytest.mark.parametrize("encode", [None, quote_plus])
+def test_a_page_of_another_prefix_is_refused(keys: list[str], encode: Any) -> None:
+    """It may be the answer to another request."""
+    with pytest.raises(IncompleteListingError, match="the store returned keys outside 'ns/a/'"):
+        parse_page(page(keys, encode=encode), "ns/", "a/")
+    with pytest.raises(IncompleteListingError, match="the store returned keys outside 'ns/a/'"):
+        parse_page(page([], levels=keys, encode=encode), "ns/", "a/")
+    assert len(parse_page(page(["ns/a/b"], levels=["ns/a/c/"], encode=encode), "ns/", "a/").objects) == 1
+
+
+@pytest.mark.parametrize("keys", [[], ["ns/a b/c"]])
+@pytest.mark.parametrize("encode", [None, quote_plus])
+def test_a_page_may_say_its_prefix(keys: list[str], encode: Any) -> None:
+    """Then a page without objects is not taken for that of another prefix."""
+    for prefix in ("ns/a b/", ""):
+        assert len(parse_page(page(keys, encode=encode, prefix=prefix), "ns/", "a b/").objects) == len(keys)
+    with pytest.raises(IncompleteListingError, match="a page is one of the prefix 'ns/b/', not of 'ns/a b/'"):
+        parse_page(page(keys, encode=encode, prefix="ns/b/"), "ns/", "a b/")
 
 
 @pytest.mark.parametrize("damaged", [b"<ETag>e</Etag>", b"<ETag>e<ETag>", b"<A><B>e</A></B>", b"<A>e</AA>"])

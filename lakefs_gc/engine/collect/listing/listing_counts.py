@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures, sizes_by_age
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark.parts import read_part
 from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
@@ -47,7 +48,7 @@ def count_files(store: ObjectStore, keys: Iterable[str], run: GCRun, *, readers:
     """
 
     def count(key: str) -> dict[str, Any]:
-        return count_listing(read_columns(store.read(key), LISTING_SCHEMA, key), run)
+        return count_listing(read_columns(read_part(store, key), LISTING_SCHEMA, key), run)
 
     total = count_listing(LISTING_SCHEMA.empty_table(), run)
     with closing(map_unordered(count, keys, readers)) as files:

@@ -27,7 +27,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
-from lakefs_gc.engine.spark.parts import PART, write_parts
+from lakefs_gc.engine.spark.parts import PART, read_part, write_parts
 from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.engine.spark.session import is_local
 from lakefs_gc.engine.workspace.run_folders import LISTING
@@ -111,7 +111,7 @@ def _each(context: RunContext, dataset: Dataset, work: Callable[[pa.RecordBatch]
     store = context.open_store(dataset.files.store)
 
     def read(key: str) -> tuple[int, list[Result]]:
-        table = read_columns(store.read(key), fields, key)
+        table = read_columns(read_part(store, key), fields, key)
         return len(table), [work(batch) for batch in table.to_batches()]
 
     rows = 0

@@ -57,6 +57,9 @@ class TwinSearch:
     run: GCRun
     name: str
     any_size: ValueFilter | None
+    asks_twice: bool = False
+    """Whether the MD5 of an object counts only if the store tells it twice. The answer to a HEAD does not say which
+    object it is about, and nothing looks again at what a second look decides."""
 
     @property
     def max_lookups(self) -> int:

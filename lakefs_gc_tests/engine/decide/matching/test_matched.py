@@ -198,13 +198,12 @@ def test_a_stage_that_lost_rows_is_refused(spark: SparkSession, tmp_path: Path, 
     context = repository.context()
     stages = repository.stages(context)
     file = next(tmp_path.glob(f"{RUN_KEY}/committed/data/*.parquet"))
-    pq.write_table(pq.read_table(file).slice(1), file)
-    with pytest.raises(CorruptFileError, match=r"repository/1/committed: it was written with 300 rows, and has 299"):
-        unmatched(context, a_run(), **stages)
     whole = pq.read_table(file)
-    pq.write_table(pa.concat_tables([whole, whole]), file)
-    with pytest.raises(CorruptFileError, match=r"repository/1/committed: it was written with 300 rows, and has \d{3}"):
-        unmatched(context, a_run(), **stages)
+    for rows, number in ((whole.slice(1), r"299"), (pa.concat_tables([whole, whole]), r"\d{3}")):
+        pq.write_table(rows, file)
+        message = "another content" if is_small else rf"repository/1/committed: .* with 300 rows, and has {number}"
+        with pytest.raises(CorruptFileError, match=message):
+            unmatched(context, a_run(), **stages)
 
 
 @pytest.mark.parametrize("limit", ["_MOST_REFERENCES", "_MOST_REFERENCES_LEFT"])
