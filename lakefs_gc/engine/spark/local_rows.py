@@ -1,15 +1,19 @@
-"""Convert a few rows of the driver to a DataFrame."""
+"""Rows of the driver as DataFrames, and joins of such rows without Spark.
+
+Spark takes 0.3 to 0.6 s for the first joins of a process, and 0.1 s for each later one, however few the rows are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakefs_gc.engine.spark.compat import arrow_schema, from_arrow, parse_schema
+from lakefs_gc.engine.spark.compat import arrow_schema, from_arrow, known_table, parse_schema
 
 
 def local_rows(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType | str) -> DataFrame:
@@ -31,3 +35,32 @@ def rows_of(spark: SparkSession, table: pa.Table, schema: StructType | str) -> D
 def struct_of(schema: StructType | str) -> StructType:
     """Return a schema, parsed if it is DDL."""
     return parse_schema(schema) if isinstance(schema, str) else schema
+
+
+def rows_with(rows: DataFrame, others: DataFrame, *columns: str) -> DataFrame:
+    """Return those of ``rows`` that have the values of one of ``others`` in these columns. Null is no value."""
+    return _compared(rows, others, columns, "semi")
+
+
+def rows_without(rows: DataFrame, others: DataFrame, *columns: str) -> DataFrame:
+    """Return those of ``rows`` that have the values of none of ``others`` in these columns. Null is no value."""
+    return _compared(rows, others, columns, "anti")
+
+
+def _compared(rows: DataFrame, others: DataFrame, columns: tuple[str, ...], how: str) -> DataFrame:
+    these, those = known_table(rows), known_table(others)
+    if these is None or those is None:
+        return rows.join(others.select(*columns), list(columns), f"left_{how}").select(*rows.columns)
+    found = these.join(those.select(columns), list(columns), join_type=f"left {how}")
+    return rows_of(rows.sparkSession, found.select(these.column_names), rows.schema)
+
+
+def distinct_union(frames: Iterable[DataFrame]) -> DataFrame:
+    """Return all rows of DataFrames with the same columns, each once."""
+    first, *others = frames
+    tables = [known_table(rows) for rows in (first, *others)]
+    known = [table.select(first.columns) for table in tables if table is not None]
+    if len(known) < len(tables):
+        return reduce(DataFrame.unionByName, others, first).distinct()
+    found = pa.concat_tables(known).group_by(first.columns, use_threads=False).aggregate([])
+    return rows_of(first.sparkSession, found.select(first.columns), first.schema)

@@ -99,7 +99,7 @@ def seen_at_mark(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | No
         return None
     if files is not None and files.manifest.materialization_id != foreign.facts["files_id"]:
         return None
-    return SeenAtMark(ranges.dataframe.select("range_id"), files.dataframe if files else None)
+    return SeenAtMark(ranges.dataframe, files.dataframe if files else None)
 
 
 def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:

@@ -42,6 +42,7 @@ from lakefs_gc.engine.records.check import SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository, refuse_overlaps
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import distinct_union, rows_without
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, branches_at_mark, is_small_at_mark, seen_at_mark
 from lakefs_gc.engine.sweep.look_heads import LookHeads
@@ -138,7 +139,7 @@ class SecondLook:
         search = TwinSearch(context, run, self._name("twins"), any_size, asks_twice=True)
         shown = self._find_shown(sized, staged, search, look_heads)
         protected = protected_paths(context, run, sized)
-        kept = self._keep("kept", StageOutput(shown.objects.unionByName(protected), context.clock()))
+        kept = self._keep("kept", StageOutput(distinct_union((shown.objects, protected)), context.clock()))
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
@@ -294,14 +295,14 @@ class SecondLook:
         live = self._read_unseen(ranges, again)
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
             refuse_unproved_emptiness(context, run)
-        self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
+        self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe]
         return live
 
     def _read_unseen(self, ranges: Dataset, again: str) -> Dataset:
         """Return the addresses in those of these ranges that neither the mark nor the last reading has read."""
         context, unseen = self._context, ranges.dataframe
         for seen in self._seen_ranges:
-            unseen = unseen.join(seen, "range_id", "left_anti")
+            unseen = rows_without(unseen, seen, "range_id")
         name, listed = self._name(f"committed{again}"), context.workspace.files_of(ranges.manifest)
         addresses = write_addresses(context, self._run, unseen, name, listed=listed)
         output = StageOutput(addresses, context.clock(), in_parts=True)

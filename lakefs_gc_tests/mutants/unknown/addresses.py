@@ -182,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
         6,
         "a second look looks up changes that the list omits",
         "engine/sweep/second_look.py",
-        "StageOutput(shown.objects.unionByName(protected), context.clock())",
+        "StageOutput(distinct_union((shown.objects, protected)), context.clock())",
         "StageOutput(protected, context.clock())",
         "engine/decide/shown/test_unlisted_changes.py",
         "without_rows",

@@ -58,4 +58,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/matching/test_address_table.py",
         "no_object_has",
     ),
+    Mutant(
+        6,
+        "an object may be shown by another text than its address",
+        "engine/decide/shown/lookups.py",
+        ' and not pc.any(_may_be_shown_otherwise(table["address"])).as_py()',
+        "",
+        "engine/spark/test_local_rows.py",
+        "what_branches_show",
+    ),
+    Mutant(
+        6,
+        "no rows of the driver are left out of a union",
+        "engine/spark/local_rows.py",
+        "    if len(known) < len(tables):\n",
+        "    if not known:\n",
+        "engine/spark/test_local_rows.py",
+        "unions",
+    ),
 )

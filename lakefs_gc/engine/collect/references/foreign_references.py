@@ -36,7 +36,7 @@ from lakefs_gc.engine.collect.references.plain_files import (
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import to_arrow
-from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_of, rows_without
 from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
@@ -127,7 +127,7 @@ def foreign_references(
         for repository, error in _not_there(missing):
             others.name_unreadable(repository, error, accepted)
     if seen is not None:
-        files = files.join(seen, list(_FILE_NAME), "left_anti")
+        files = rows_without(files, seen, *_FILE_NAME)
     cache = workspace.range_cache
     few = listed.rows <= _MOST_LISTED
     tasks = cores * _TASKS_PER_CORE

@@ -48,7 +48,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_with
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
@@ -127,17 +127,16 @@ def find_twins(
     if not branches:
         return nowhere
     with driver_errors():
-        wanted_sizes = unreferenced.select("size")
-        sizes = filter_of(wanted_sizes)
+        wanted = unreferenced
+        sizes = filter_of(unreferenced.select("size"))
         if sizes is None:
             return nowhere
         if search.any_size is not None:
             sizes = sizes.including(ANY_SIZE)
-            wanted_sizes = wanted_sizes.union(local_rows(spark, [(ANY_SIZE,)], "size long"))
+            wanted = unreferenced.select("size").union(local_rows(spark, [(ANY_SIZE,)], "size long"))
         head_ranges = search.keep("head_ranges", head_ranges_of(search.context, search.run, branches), HEAD_RANGES)
-        measures = {"summed": F.count_if(F.col("path").isNull()), "any_size": F.count_if(F.col("size") == ANY_SIZE)}
-        same_size = _paths(head_ranges.dataframe, sizes, search).join(wanted_sizes, "size", "left_semi")
-        paths = search.keep("paths", same_size.select(*_PATHS.names), _PATHS, **measures)
+        same_size = rows_with(_paths(head_ranges.dataframe, sizes, search), wanted, "size")
+        paths = _keep_paths(search, "paths", same_size)
         if not paths.manifest.rows:
             return nowhere
         alike = unreferenced.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
@@ -155,7 +154,7 @@ def find_twins(
                 if passing is None:
                     return nowhere
                 same_content = same_contents(_paths(head_ranges.dataframe, passing, search), contents.dataframe)
-            narrowed = search.keep("paths_of_same_content", same_content, _PATHS, **measures)
+            narrowed = _keep_paths(search, "paths_of_same_content", same_content)
             alike = same_contents(contents.dataframe, narrowed.dataframe)
             lookups = _lookups(head_ranges, narrowed, branches, search.max_paths, len(heads))
             answers = try_look_up(lookups, search, riders)
@@ -172,6 +171,16 @@ def find_twins(
 
 
 # -- paths of heads whose entry has the size of an unreferenced object -----------------------------------------
+
+
+def _keep_paths(search: TwinSearch, name: str, paths: DataFrame) -> Dataset:
+    """Keep paths (columns ``_PATHS``), and count those without a path, and with ``ANY_SIZE``, as facts."""
+    paths = paths.select(*_PATHS.names) if paths.columns != _PATHS.names else paths
+    if (table := known_table(paths)) is not None:
+        any_size = pc.sum(pc.equal(table["size"], ANY_SIZE)).as_py() or 0
+        return search.keep(name, paths, _PATHS, {"summed": table["path"].null_count, "any_size": any_size})
+    measures = {"summed": F.count_if(F.col("path").isNull()), "any_size": F.count_if(F.col("size") == ANY_SIZE)}
+    return search.keep(name, paths, _PATHS, measures=measures)
 
 
 def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:

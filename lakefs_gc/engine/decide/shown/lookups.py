@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import attrgetter
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +21,8 @@ from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compat import try_url_decode
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.compat import arrow_schema, known_table, try_url_decode
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -75,8 +76,17 @@ class TwinSearch:
         """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""
         return compared_sizes(sizes, self.any_size)
 
-    def keep(self, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column) -> Dataset:
-        output = StageOutput(dataframe, self.context.clock(), measures=measures)
+    def keep(
+        self,
+        stage: str,
+        dataframe: DataFrame,
+        schema: StructType,
+        facts: Mapping[str, int] = MappingProxyType({}),
+        *,
+        measures: Mapping[str, Column] = MappingProxyType({}),
+    ) -> Dataset:
+        """Keep a dataset of this search in the workspace."""
+        output = StageOutput(dataframe, self.context.clock(), facts, measures)
         return self.context.workspace.keep(self.context.spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
 
 
@@ -185,6 +195,13 @@ def kept_of(spark: SparkSession, unreferenced: DataFrame, alike: DataFrame, answ
     """
     if not answers.shown and not answers.unanswered:
         return local_rows(spark, [], schemas.KEPT)
+    table = known_table(unreferenced)
+    if table is not None and not answers.unanswered and not pc.any(_may_be_shown_otherwise(table["address"])).as_py():
+        shown = table.filter(pc.is_in(table["address"], pa.array(answers.shown, pa.string()))).select(
+            ["address", "size"]
+        )
+        why = pa.repeat(schemas.SHOWN_BY_BRANCH, shown.num_rows)
+        return rows_of(spark, shown.append_column(arrow_schema(schemas.KEPT).field("why"), why), schemas.KEPT)
     addresses = F.broadcast(local_rows(spark, [(address,) for address in answers.shown], "shown string"))
     read_otherwise = unreferenced.where(_as_shown("address") != F.col("address"))
     kept = (
@@ -199,6 +216,11 @@ def kept_of(spark: SparkSession, unreferenced: DataFrame, alike: DataFrame, answ
     may_be_shown = alike if any(size == ANY_SIZE for size, _ in contents) else same_contents(alike, unknown)
     unverified = may_be_shown.join(kept.select("address"), "address", "left_anti")
     return kept.union(unverified.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why")))
+
+
+def _may_be_shown_otherwise(addresses: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return of which addresses ``_as_shown`` may give another text."""
+    return pc.match_substring_regex(addresses, "[%?#]")
 
 
 def _as_shown(address: str) -> Column:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -12,6 +11,7 @@ from pyspark.sql import DataFrame
 from lakefs_gc.engine.decide.shown.hidden_twins import find_twins
 from lakefs_gc.engine.decide.shown.lookups import TwinSearch
 from lakefs_gc.engine.decide.shown.unlisted_changes import Counting, OmittedSearch, counting_changes, is_complete
+from lakefs_gc.engine.spark.local_rows import distinct_union
 from lakefs_gc.lakefs.models import Heads
 
 
@@ -59,12 +59,12 @@ def find_shown(
     # for which the server said that it does not exist was not searched either, and that answer may be wrong.
     absences = server.absences
     searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
-    return Shown(kept.distinct(), frozenset(searched), searched == {*now, *later})
+    return Shown(distinct_union(kept), frozenset(searched), searched == {*now, *later})
 
 
 def _search_once(
     unreferenced: DataFrame, staged: dict[str, Any], now: Heads, search: TwinSearch, counting: Counting
-) -> DataFrame:
+) -> list[DataFrame]:
     before = staged["heads"]
     twins = find_twins(unreferenced, (before, now), search)
     counted = counting.result()
@@ -73,7 +73,7 @@ def _search_once(
     omitted = OmittedSearch(search, list_is_complete=is_whole_list)
     if not is_whole_list:
         omitted.look_up([*counted, *counting.read({**before, **later})])
-    return twins.kept().unionByName(omitted.kept(unreferenced))
+    return [twins.kept(), omitted.kept(unreferenced)]
 
 
 def _search_twice(
@@ -83,7 +83,7 @@ def _search_twice(
     search: TwinSearch,
     counting: Counting,
     on_heads: Callable[[Heads], Heads],
-) -> tuple[DataFrame, Heads]:
+) -> tuple[list[DataFrame], Heads]:
     """Search everything, then everything again. Return what is kept, and the heads right before the second search.
 
     What is moved once during the first search is where it is now in the second, and what is moved during the second was
@@ -111,4 +111,4 @@ def _search_twice(
         twins.append(find_twins(unreferenced, moved, replace(search, name=f"{search.name}_moved"), riders))
         twins[1].look_up_again()  # the first answers may be those of a replica that is behind
     omitted.look_up(counted, riders)
-    return reduce(DataFrame.unionByName, (paths.kept() for paths in twins), omitted.kept(unreferenced)), later
+    return [*(paths.kept() for paths in twins), omitted.kept(unreferenced)], later
