@@ -32,6 +32,8 @@ from lakefs_gc.lakefs.models import (
     PreparedCommits,
     Repository,
     UncommittedPage,
+    about,
+    address_of,
     to_change,
     to_commit,
     to_repository,
@@ -120,7 +122,7 @@ class LakeFSClient:
     def repository(self, name: str) -> Repository:
         """Return one repository."""
         what = f"read repository {name}"
-        return to_repository(_about(name, self._call(what, self._repositories.get_repository, name), what))
+        return to_repository(about(name, self._call(what, self._repositories.get_repository, name), what))
 
     def repositories(self) -> Iterator[Repository]:
         """Return all repositories that the credentials can see."""
@@ -165,7 +167,7 @@ class LakeFSClient:
     def _branch_list(self, repository: str) -> RememberedList[str]:
         def head_of(name: str) -> str:
             what = f"read branch {name}"
-            return str(_about(name, self._call(what, self._branches.get_branch, repository, name), what).commit_id)
+            return str(about(name, self._call(what, self._branches.get_branch, repository, name), what).commit_id)
 
         branches = list_of_branches(repository, lambda: self.branch_heads(repository), head_of, self._sleep)
         return self._branch_lists.setdefault(repository, branches)
@@ -247,7 +249,7 @@ class LakeFSClient:
 
     def _commit(self, repository: str, commit_id: str) -> Any:
         what = f"read commit {commit_id}"
-        return _about(commit_id, self._call(what, self._commits.get_commit, repository, commit_id), what)
+        return about(commit_id, self._call(what, self._commits.get_commit, repository, commit_id), what)
 
     def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Return each commit id with its metarange id, as ``metarange_of`` returns it, in any order."""
@@ -290,7 +292,7 @@ class LakeFSClient:
             return first.get(path, "")
         if str(stats.path) != path:
             raise IncompleteAnswerError(f"{what}: the answer is about {stats.path}", remedy=INCOMPLETE_REMEDY)
-        return _address_of(stats, what)
+        return address_of(stats, what)
 
     def shown_objects(self, repository: str, branch: str, amount: int, *, prefix: str = "") -> dict[str, str]:
         """Return path and URL of the first ``amount`` (up to 1000) objects of ``branch`` whose paths have ``prefix``.
@@ -425,16 +427,3 @@ class LakeFSClient:
                 ) from None
             self.absences[repository, branch] += 1
             raise
-
-
-def _about(name: str, answer: Any, what: str) -> Any:
-    """Return an answer. Raise ``IncompleteAnswerError`` if it is about another one, which a cache may give."""
-    if answer.id != name:
-        raise IncompleteAnswerError(f"{what}: the answer is about {answer.id}", remedy=INCOMPLETE_REMEDY)
-    return answer
-
-
-def _address_of(stats: Any, what: str) -> str:
-    if not stats.physical_address:
-        raise IncompleteAnswerError(f"{what}: {stats.path} has no physical address", remedy=INCOMPLETE_REMEDY)
-    return str(stats.physical_address)

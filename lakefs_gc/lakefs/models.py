@@ -122,3 +122,17 @@ def to_commit(item: dict[str, Any]) -> Commit:
         meta_range_id=item["meta_range_id"],
         version=item.get("version", 1),
     )
+
+
+def about(name: str, answer: Any, what: str) -> Any:
+    """Return an answer. Raise ``IncompleteAnswerError`` if it is about another one, which a cache may give."""
+    if answer.id != name:
+        raise IncompleteAnswerError(f"{what}: the answer is about {answer.id}", remedy=INCOMPLETE_REMEDY)
+    return answer
+
+
+def address_of(stats: Any, what: str) -> str:
+    """Return the URL in the facts of an object. Raise ``IncompleteAnswerError`` if there is none."""
+    if not stats.physical_address:
+        raise IncompleteAnswerError(f"{what}: {stats.path} has no physical address", remedy=INCOMPLETE_REMEDY)
+    return str(stats.physical_address)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.session import scale_session
-from lakefs_gc.engine.workspace import range_cache
+from lakefs_gc.engine.workspace import packs, range_cache
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError, ObjectNotFoundError
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -50,9 +50,9 @@ class CachedNamespace:
 
     def located(self, kept_for: str = "") -> list[Row]:
         """The rows that ``locate`` gives, by its own index reader: with the places of another store if one is named."""
-        packs = pa.record_batch([pa.array(self.cache.prune(), pa.string())], names=["pack"])
+        names = pa.record_batch([pa.array(self.cache.prune(), pa.string())], names=["pack"])
         places = {}
-        for batch in range_cache._read_indexes(self.cache.location)(iter([packs])):
+        for batch in packs.read_indexes(self.cache.location)(iter([names])):
             for row in batch.to_pylist():
                 places[row.pop("store_url"), row.pop("range_id")] = row
         rows = [{"store_url": self.store_url, "range_id": range_id} for range_id in self.ids]
@@ -110,7 +110,7 @@ def exchange(file: Path) -> None:
     index = pq.read_table(file).to_pylist()
     for name in ("offset", "length"):
         index[0][name], index[1][name] = index[1][name], index[0][name]
-    pq.write_table(pa.Table.from_pylist(index, schema=range_cache.INDEX_FILE), file)
+    pq.write_table(pa.Table.from_pylist(index, schema=packs.INDEX_FILE), file)
 
 
 def without_names(file: Path) -> None:
@@ -119,7 +119,7 @@ def without_names(file: Path) -> None:
     for row in index:
         data = pack[row["offset"] : row["offset"] + row["length"]]
         row["digest"] = hashlib.sha256(f"{row['store_url']}\0{row['range_id']}\0".encode() + data).digest()
-    pq.write_table(pa.Table.from_pylist(index, schema=range_cache.INDEX_FILE), file)
+    pq.write_table(pa.Table.from_pylist(index, schema=packs.INDEX_FILE), file)
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -194,7 +194,7 @@ def test_what_decodes_from_the_store_and_not_from_the_cache(
 
 
 def test_the_least_recently_used_goes_first(cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_cache, "_PACK_BYTES", 1)  # a pack for each range
+    monkeypatch.setattr(packs, "PACK_BYTES", 1)  # a pack for each range
     cached.read()
     size_bytes = {file.name: file.stat().st_size for file in cached.files("packs")}
     assert len(size_bytes) == SHAPE.ranges
@@ -328,7 +328,7 @@ def test_a_small_run_locates_what_spark_locates(
         if row["pack"]:  # all columns are of one pack
             pack = next(file for file in cached.files("packs") if file.name == row["pack"])
             content = pack.read_bytes()[row["offset"] : row["offset"] + row["length"]]
-            assert range_cache._digest(cached.store_url, row["range_id"], content) == bytes(row["digest"])
+            assert packs._digest(cached.store_url, row["range_id"], content) == bytes(row["digest"])
 
 
 def test_a_small_run_reads_few_files_itself(cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

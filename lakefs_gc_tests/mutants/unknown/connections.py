@@ -35,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "what the range cache has of versions that did not compare names is read again",
-        "engine/workspace/range_cache.py",
+        "engine/workspace/packs.py",
         'f"{_READ_AS}\\0{store_url}',
         'f"{store_url}',
         "engine/workspace/test_range_cache.py",
@@ -152,7 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the answer about another commit, branch or repository is none",
-        "lakefs/client.py",
+        "lakefs/models.py",
         "    if answer.id != name:",
         "    if False:",
         "lakefs/test_client.py",

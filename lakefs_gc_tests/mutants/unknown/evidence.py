@@ -340,7 +340,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "an address without a value is no answer",
-        "lakefs/client.py",
+        "lakefs/models.py",
         "not stats.physical_address",
         "lakefs/test_client.py",
         "without_an_address",

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakefs_gc.engine.workspace.range_cache import CACHE_FOLDER, RangeCache
+from lakefs_gc.engine.workspace.packs import CACHE_FOLDER
+from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.addresses import ADDRESS_READING
 from lakefs_gc.formats.parquet import read_columns, refusing
