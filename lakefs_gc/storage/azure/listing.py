@@ -75,26 +75,27 @@ def hierarchical_error(account: str) -> ConfigurationError:
     )
 
 
-def parse_page(body: bytes, root: str, account: str, after: bytes = b"") -> Page:
+def parse_page(body: bytes, root: str, account: str, after: bytes = b"", prefix: str = "") -> Page:
     """Parse the XML of a page whose names all start with ``root`` (the store's folder within its container).
 
-    ``after`` is the last name of the page before. Raise ``IncompleteAnswerError`` unless the page is complete: a
-    listing must never end early without an error. Raise ``StorageError`` if the names do not ascend, and
-    ``ConfigurationError`` for a page of an account with a hierarchical namespace.
+    And with ``prefix``, which begins with the root: other names are the answer to another request. ``after`` is the
+    last name of the page before. Raise ``IncompleteAnswerError`` unless the page is complete: a listing must never
+    end early without an error. Raise ``StorageError`` if the names do not ascend, and ``ConfigurationError`` for a
+    page of an account with a hierarchical namespace.
     """
     if _HIERARCHICAL in body:
         raise hierarchical_error(account)
     if not body.rstrip().endswith(_END):
         raise IncompleteAnswerError("a page of the listing is cut")
     parts = _read_quickly(body) or _read_carefully(body)
-    prefix = root.encode()
-    if not all(name.startswith(prefix) for name in (*parts.names, *parts.levels)):
-        raise IncompleteAnswerError(f"the store returned names outside {root!r}")
+    prefix = prefix or root
+    if not all(name.startswith(prefix.encode()) for name in (*parts.names, *parts.levels)):
+        raise IncompleteAnswerError(f"the store returned names outside {prefix!r}")
     _check_order(parts.names, after)
     try:
         return Page(
-            objects=_to_batch(parts, len(prefix)),
-            sub_prefixes=[level[len(prefix) :].decode() for level in parts.levels],
+            objects=_to_batch(parts, len(root.encode())),
+            sub_prefixes=[level.decode().removeprefix(root) for level in parts.levels],
             next_marker=parts.marker,
             last_name=parts.names[-1] if parts.names else b"",
         )

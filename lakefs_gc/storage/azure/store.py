@@ -166,12 +166,12 @@ class AzureStore(ObjectStore):
             last_name = page.last_name or last_name
 
     def _page(self, query: Mapping[str, str], after: bytes = b"") -> Page:
-        azure = self._azure()
+        azure, account, prefix = self._azure(), self.folder.account, query["prefix"]
         complete = {"restype": "container", "comp": "list", **query}
         return azure.call(
-            lambda: parse_page(azure.send("GET", query=complete).body, self.root, self.folder.account, after),
+            lambda: parse_page(azure.send("GET", query=complete).body, self.root, account, after, prefix),
             action="list",
-            key=query["prefix"],
+            key=prefix,
         )
 
     # -- reading ---------------------------------------------------------------------------------------------

@@ -62,16 +62,17 @@ class Parts:
     token: str
 
 
-def parse_page(answer: Answer, root: str, after: str) -> Page:
-    """Parse a page whose names all start with ``root`` (the store's folder within its bucket).
+def parse_page(answer: Answer, root: str, after: str, prefix: str = "") -> Page:
+    """Parse a page whose names all start with ``root`` (the store's folder within its bucket), and with ``prefix``.
 
     ``after`` is the last name of the previous page, or ''. Raise ``IncompleteAnswerError`` unless the page is complete:
     a listing must never end early without an error. Raise ``StorageError`` unless the names ascend.
     """
     parts = read_quickly(answer.body) or read_carefully(answer)
-    is_below = pc.all(pc.starts_with(parts.names, root), min_count=0).as_py()
-    if not (is_below and all(level.startswith(root) for level in parts.levels)):
-        raise IncompleteAnswerError(f"the store returned names outside {root!r}")
+    prefix = prefix or root
+    is_below = pc.all(pc.starts_with(parts.names, prefix), min_count=0).as_py()
+    if not (is_below and all(level.startswith(prefix) for level in parts.levels)):
+        raise IncompleteAnswerError(f"the store returned names outside {prefix!r}")
     if not pc.all(pc.match_substring_regex(parts.sizes, r"\A[0-9]+\z"), min_count=0).as_py():
         raise IncompleteAnswerError("a size of the listing is not a number")  # Arrow reads hexadecimal ones, too
     names = pc.binary_replace_slice(parts.names, 0, len(root.encode()), "")  # binary_slice damages an array

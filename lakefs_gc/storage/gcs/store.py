@@ -157,11 +157,11 @@ class GCSStore(ObjectStore):
             last_name = page.last_name or last_name
 
     def _page(self, query: dict[str, str], after: str) -> Page:
-        client = self._client()
+        client, prefix = self._client(), query["prefix"]
         return client.call(
-            lambda: parse_page(client.send("GET", client.listing_path, query=query), self.root, after),
+            lambda: parse_page(client.send("GET", client.listing_path, query=query), self.root, after, prefix),
             action="list",
-            key=query["prefix"],
+            key=prefix,
         )
 
     # -- reading ---------------------------------------------------------------------------------------------

@@ -202,4 +202,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/s3/test_listing.py",
         "say_its_prefix",
     ),
+    Mutant(
+        12,
+        "a page of another prefix in Azure is refused",
+        "storage/azure/listing.py",
+        "if not all(name.startswith(prefix.encode()) for name",
+        "if not all(name.startswith(root.encode()) for name",
+        "storage/azure/test_listing.py",
+        "another_prefix",
+    ),
+    Mutant(
+        12,
+        "a page of another prefix in Google's store is refused",
+        "storage/gcs/listing.py",
+        "    prefix = prefix or root\n",
+        "    prefix = root\n",
+        "storage/gcs/test_listing.py",
+        "another_prefix",
+    ),
 )

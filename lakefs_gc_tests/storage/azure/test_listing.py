@@ -129,6 +129,19 @@ def test_names_ascend(names: list[str]) -> None:
         parse_page(body, "ns/", "acct")
 
 
+@pytest.mark.parametrize("prefix", ["ns/b", "ns/a/"])
+def test_a_page_of_another_prefix_is_refused(prefix: str) -> None:
+    """It may be the answer to another request."""
+    body = page(BLOB.format("ns/a"))
+    assert parse_page(body, "ns/", "acct", prefix="ns/a").objects["address"].to_pylist() == ["a"]
+    with pytest.raises(IncompleteAnswerError, match=f"the store returned names outside '{prefix}'"):
+        parse_page(body, "ns/", "acct", prefix=prefix)
+    folder = page("<BlobPrefix><Name>ns/a/</Name></BlobPrefix>")
+    assert parse_page(folder, "ns/", "acct", prefix="ns/a").sub_prefixes == ["a/"]
+    with pytest.raises(IncompleteAnswerError, match="outside"):
+        parse_page(folder, "ns/", "acct", prefix="ns/b")
+
+
 def test_a_page_comes_after_the_page_before() -> None:
     body = page(BLOB.format("ns/b"))
     assert parse_page(body, "ns/", "acct", b"ns/a").last_name == b"ns/b"

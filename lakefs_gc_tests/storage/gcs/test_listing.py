@@ -138,6 +138,17 @@ def test_names_that_do_not_ascend(names: list[str], after: str) -> None:
         parse_page(page(*map(item, names)), "ns/", after)
 
 
+@pytest.mark.parametrize("prefix", ["ns/b", "ns/a/"])
+def test_a_page_of_another_prefix_is_refused(prefix: str) -> None:
+    """It may be the answer to another request."""
+    answers = page(item("ns/a")), page(prefixes=["ns/a/"])
+    assert [len(parse_page(answer, "ns/", "", "ns/a").objects) for answer in answers] == [1, 0]
+    with pytest.raises(IncompleteAnswerError, match=f"the store returned names outside '{prefix}'"):
+        parse_page(answers[0], "ns/", "", prefix)
+    with pytest.raises(IncompleteAnswerError, match="outside"):
+        parse_page(answers[1], "ns/", "", "ns/b")
+
+
 def test_pages_are_one_listing(gcs: GCSStandIn, store: GCSStore) -> None:
     def answer(number: int, path: str, _: bytes) -> Reply:
         token = parse_qs(urlsplit(path).query).get("pageToken", [""])[0]
