@@ -70,6 +70,7 @@ class ApiCaller:
                 problem = f"HTTP {error.status}"
             except urllib3.exceptions.HTTPError as error:
                 _refuse_missing_tls(what, self.endpoint_url, error)
+                _refuse_redirect(what, self.endpoint_url, error)
                 if attempt == _ATTEMPTS:
                     raise ServerUnavailableError(
                         f"{what}: cannot reach lakeFS at {self.endpoint_url}: {_cause(error)}",
@@ -89,6 +90,15 @@ def _refuse_missing_tls(what: str, endpoint_url: str, error: urllib3.exceptions.
         raise ServerError(
             f"{what}: {endpoint_url} begins with https, but the server answers without TLS",
             remedy=f"Set LAKECTL_SERVER_ENDPOINT_URL to {_other_scheme(endpoint_url)}, or to a port with TLS",
+        ) from None
+
+
+def _refuse_redirect(what: str, endpoint_url: str, error: urllib3.exceptions.HTTPError) -> None:
+    """Raise ``ServerError`` if the server answers with a redirect: no later attempt can succeed."""
+    if isinstance(getattr(error, "reason", None), urllib3.exceptions.ResponseError):
+        raise ServerError(
+            f"{what}: {endpoint_url} redirects to another URL",
+            remedy="Set LAKECTL_SERVER_ENDPOINT_URL to the URL that it redirects to. It often begins with https",
         ) from None
 
 

@@ -73,7 +73,7 @@ class LakeFSClient:
             username=credentials.access_key_id,
             password=credentials.secret_access_key,
         )
-        configuration.retries = urllib3.Retry(0, redirect=3)
+        configuration.retries = urllib3.Retry(0)  # nor redirects: urllib3 would not send the credentials there
         configuration.connection_pool_maxsize = _CONNECTIONS
         self.endpoint_url = credentials.endpoint_url
         self.timeouts_seconds = (settings or LakeFSSettings()).timeouts_seconds
