@@ -41,6 +41,7 @@ class JsonGets:
             )
         self._options = {
             pycurl.PATH_AS_IS: 1,
+            pycurl.ACCEPT_ENCODING: "identity",  # as urllib3. What is compressed nevertheless is decoded
             pycurl.HTTPAUTH: pycurl.HTTPAUTH_BASIC,
             pycurl.USERNAME: user,
             pycurl.PASSWORD: password,

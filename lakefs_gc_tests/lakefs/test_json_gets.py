@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import ssl
 import threading
@@ -228,3 +229,18 @@ def test_an_error_has_a_text(repository: LakeRepository, proxy: LakeFSProxy) -> 
     with pytest.raises(ApiException) as caught:
         gets.get(("repositories", repository.name, "branches", "main", "diff"), {})
     assert (caught.value.status, caught.value.reason, caught.value.body) == (503, "Service Unavailable", "\ufffd busy")
+
+
+def test_a_page_that_a_proxy_compresses_is_read(repository: LakeRepository, proxy: LakeFSProxy) -> None:
+    """Although nobody asked for it, as the SDK does."""
+
+    def compressed(asked: object, real: Answered) -> Answered:
+        return Answered(real.status, gzip.compress(real.body), {**real.headers, "Content-Encoding": "gzip"})
+
+    proxy.instead("/diff", compressed)
+    ask, credentials = asking(repository)["/diff"], repository.lake.credentials
+    by_curl = outcome(ask, client(proxy, credentials))
+    assert by_curl == outcome(ask, client(proxy, credentials, by_sdk=True))
+    assert not isinstance(by_curl, LakeFSGCError)
+    assert isinstance(by_curl, tuple)
+    assert len(by_curl[0]) == len(PATHS)

@@ -47,7 +47,7 @@ from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, branches_at_mark, is_small_at_mark, seen_at_mark
 from lakefs_gc.engine.sweep.look_heads import LookHeads
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.errors import SafetyError
+from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.gc_rules import GCRules, rules_to_record
 from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.location import StoreLocation
@@ -147,7 +147,7 @@ class SecondLook:
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
         lacks_repositories = self._lacks_repositories(foreign, imported_meanwhile)
-        if self._search_again(sized, any_size, shown, look_heads, must=lacks_repositories):
+        if self._search_again(sized, search, shown, look_heads, must=lacks_repositories):
             # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
             self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
             self._search_other_heads(sized, staged, search, look_heads, "_of_new")
@@ -183,7 +183,7 @@ class SecondLook:
         return bool(lacked)
 
     def _search_again(
-        self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown, look_heads: LookHeads, *, must: bool
+        self, sized: DataFrame, search: TwinSearch, shown: Shown, look_heads: LookHeads, *, must: bool
     ) -> bool:
         """Look at all branches again if it ``must``, or some were not searched. Keep what they have.
 
@@ -201,8 +201,8 @@ class SecondLook:
                 return number > 0
             output = uncommitted(context, run, reads_history=False)
             staged = self._keep_as(self._name(f"uncommitted_again_{number}"), output, schemas.BY_STAGE["uncommitted"])
-            search = TwinSearch(context, run, self._name(f"twins_again_{number}"), any_size, asks_twice=True)
-            shown = self._find_shown(sized, staged, search, look_heads)
+            again = replace(search, name=self._name(f"twins_again_{number}"))
+            shown = self._find_shown(sized, staged, again, look_heads)
             output = StageOutput(shown.objects, context.clock())
             kept = self._keep_as(self._name(f"kept_again_{number}"), output, schemas.BY_STAGE["kept"])
             self._remember(staged, kept)
@@ -316,8 +316,13 @@ class SecondLook:
         output = foreign_references(context, run, name=name, seen=seen, accepted=accepted)
         schema = schemas.BY_STAGE["foreign_references"]
         foreign = self._keep_as(self._name(f"foreign_references{again}"), output, schema)
-        if foreign.manifest.facts["files_id"]:
+        if files_id := foreign.manifest.facts["files_id"]:
             files = context.workspace.read(context.spark, run.run_key, name, FILE)
+            if files.manifest.materialization_id != files_id:
+                raise InputOrderError(
+                    f"{name} of run {run.run_key} is not the list of files that this look has read",
+                    remedy="Sweep again, and find out what changes files or answers of the workspace (work_url)",
+                )
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
         return foreign
 

@@ -252,7 +252,11 @@ class Workspace:
         return read_table(self._store(), [f"{run_key}/{stage}/data/{name}" for name in names], schema)
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
-        """Return the manifest of a stage, without looking at its data. Raise ``InputOrderError`` if it has none."""
+        """Return the manifest of a stage, without looking at its data.
+
+        Raise ``InputOrderError`` if it has none, and ``CorruptFileError`` for the manifest of another stage or run: a
+        stage without rows would have nothing to read.
+        """
         try:
             key = f"{run_key}/{stage}/{MANIFEST}"
             data = self._store().read(key)
@@ -261,7 +265,14 @@ class Workspace:
                 f"{stage} of run {run_key} does not exist, or was not finished",
                 remedy=f"Materialize {stage} of this partition and all assets downstream of it, or start a new run",
             ) from None
-        return DatasetManifest.from_json(data, key)
+        manifest = DatasetManifest.from_json(data, key)
+        if (manifest.run_key, manifest.stage) != (run_key, stage):
+            raise CorruptFileError(
+                key,
+                f"this is the manifest of stage {manifest.stage} of run {manifest.run_key}",
+                remedy="Start a new run, and find out what changes files or answers of the workspace (work_url)",
+            )
+        return manifest
 
     def prune(self, repository: str, keep_runs: int, *, current: str = "") -> int:
         """Remove the data of old runs of a repository. Return the number of removed files.

@@ -64,8 +64,8 @@ class _Parts:
     levels: Sequence[bytes]
     truncated: str
     token: str
-    prefix: bytes
-    """What the page says that it is a page of; empty if it does not say so."""
+    prefixes: tuple[bytes, ...]
+    """What the page says that it is a page of, decoded, and as it says so: Ceph encodes only keys. Empty without it."""
 
 
 def parse_page(body: bytes, root: str, prefix: str = "") -> Page:
@@ -88,8 +88,8 @@ def parse_page(body: bytes, root: str, prefix: str = "") -> Page:
 
 
 def _page(parts: _Parts, prefix: str) -> Page:
-    if parts.prefix and parts.prefix != prefix.encode():
-        stated = parts.prefix.decode(errors="replace")
+    if any(parts.prefixes) and prefix.encode() not in parts.prefixes:
+        stated = parts.prefixes[0].decode(errors="replace")
         raise IncompleteListingError(reason=f"a page is one of the prefix {stated!r}, not of {prefix!r}")
     if parts.truncated not in ("true", "false"):
         raise IncompleteListingError(reason="a page does not state whether it is the last (IsTruncated)")
@@ -208,8 +208,9 @@ def _levels(document: ElementTree.Element, page: dict[str, str], root: str) -> S
 
 
 def _of_page(page: dict[str, str], objects: pa.RecordBatch, levels: Sequence[bytes]) -> _Parts:
-    [prefix] = _decode([page.get("Prefix", "").encode()], page.get("EncodingType") == "url")
-    return _Parts(objects, levels, page.get("IsTruncated", "").strip(), page.get("NextContinuationToken", ""), prefix)
+    stated = page.get("Prefix", "").encode()
+    prefixes = (*_decode([stated], page.get("EncodingType") == "url"), stated)
+    return _Parts(objects, levels, page.get("IsTruncated", "").strip(), page.get("NextContinuationToken", ""), prefixes)
 
 
 def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.errors import CorruptFileError, InputOrderError
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
 from lakefs_gc_tests.support.faulty_store import StoreInS3
@@ -15,8 +20,14 @@ from lakefs_gc_tests.support.lake import LakeRepository
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])
+@pytest.mark.parametrize("is_busy", [False, True])
 def test_the_md5_of_another_object(
-    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3, is_wrong: bool
+    spark: SparkSession,
+    in_s3: LakeRepository,
+    store_in_s3: StoreInS3,
+    monkeypatch: pytest.MonkeyPatch,
+    is_wrong: bool,
+    is_busy: bool,
 ) -> None:
     """It decides which paths are looked up where they are many. The answer to a HEAD does not say what it is about."""
     repository, server = in_s3, store_in_s3.server
@@ -51,7 +62,99 @@ def test_the_md5_of_another_object(
     assert key in marked(repository, mark)
     repository.stage("hidden", key, size_bytes=len(content), checksum=hashlib.md5(content).hexdigest())
     is_shown = True
+    list_branches = LakeFSClient.branch_heads
+
+    def meanwhile(server: LakeFSClient, name: str) -> Iterator[tuple[str, str]]:
+        repository.branch(f"new-{next(numbers)}")
+        return list_branches(server, name)
+
+    numbers = count()
+    if is_busy:  # a look searches more than once, and asks once
+        monkeypatch.setattr(LakeFSClient, "branch_heads", meanwhile)
     collector.sweep(mark)
-    assert heads >= 2
+    assert heads == 3, "two in the look, one right before the delete"
     assert collector.swept[key] == "resurrected"
     assert collector.swept[other] == "deleted"
+
+
+@pytest.fixture
+def imported(in_s3: LakeRepository) -> LakeRepository:
+    """A repository with garbage, and another one, in which that can be imported. The workspace is in the same store."""
+    in_s3.put("a")
+    in_s3.commit()
+    in_s3.keep_days(1)
+    in_s3.put_stray("data/s/imported")
+    return in_s3
+
+
+def import_in_other(repository: LakeRepository, other: LakeRepository) -> None:
+    other.stage("imported", f"{repository.namespace}data/s/imported")
+    other.commit()
+
+
+def collector_of(spark: SparkSession, repository: LakeRepository) -> Collector:
+    settings = repository.lake.settings.model_copy(update={"work_url": "s3://bucket/work"})
+    return Collector(spark, repository, settings=settings)
+
+
+@pytest.mark.parametrize("when", ["at the mark", "at the look"])
+def test_the_manifest_of_another_stage(
+    spark: SparkSession, imported: LakeRepository, store_in_s3: StoreInS3, when: str
+) -> None:
+    """It has no rows. So no file of the other repository would be read, and all of them would count as read."""
+    server, other = store_in_s3.server, imported.lake.repository("other")
+    other.put("own")
+    other.commit()
+    collector = collector_of(spark, imported)
+    spoiled = False
+
+    def fault(request: Request) -> Answer | None:
+        nonlocal spoiled
+        wrong = "/foreign_files/manifest.json" if when == "at the mark" else "/look_1_foreign_files/manifest.json"
+        if request.operation != "GetObject" or spoiled or not request.keys[0].endswith(wrong):
+            return None
+        spoiled = True
+        contents = (content for key, content in server.objects.items() if key.endswith("/uncommitted/manifest.json"))
+        return Answer(body=next(content for content in contents if json.loads(content)["rows"] == 0))
+
+    server.faults.append(fault)
+    message = "this is the manifest of stage uncommitted of run"
+    if when == "at the mark":
+        import_in_other(imported, other)
+        with pytest.raises(CorruptFileError, match=message):
+            collector.collect_and_mark()
+        assert marked(imported, collector.collect_and_mark()) == set()
+        return
+    mark = collector.collect_and_mark()
+    assert marked(imported, mark) == {"data/s/imported"}
+    import_in_other(imported, other)
+    with pytest.raises(CorruptFileError, match=message):
+        collector.sweep(mark)
+    collector.sweep(mark)
+    assert collector.swept["data/s/imported"] == "resurrected"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_old_manifest_of_a_look(
+    spark: SparkSession, imported: LakeRepository, store_in_s3: StoreInS3, number: int
+) -> None:
+    """A cache has it from a sweep that ended before it deleted anything, and gives it as the first or second answer."""
+    server, collector = store_in_s3.server, collector_of(spark, imported)
+    mark = collector.collect_and_mark()
+    look = collector.second_look(collector.begin(), mark)
+    look(collector.dataset("candidates").dataframe.select("address", "size"))
+    ending = "/look_1_foreign_files/manifest.json"
+    [(key, old)] = [(key, content) for key, content in server.objects.items() if key.endswith(ending)]
+    import_in_other(imported, imported.lake.repository("other"))
+    asked = count(1)
+
+    def fault(request: Request) -> Answer | None:
+        is_asked = request.operation == "GetObject" and request.keys[0] == key
+        return Answer(body=old) if is_asked and next(asked) == number else None
+
+    server.faults.append(fault)
+    with pytest.raises(InputOrderError, match="look_1_foreign_files of run"):
+        collector.sweep(mark)
+    assert next(asked) == number + 1
+    collector.sweep(mark)
+    assert collector.swept["data/s/imported"] == "resurrected"

@@ -230,6 +230,8 @@ def test_a_page_may_say_its_prefix(keys: list[str], encode: Any) -> None:
     """Then a page without objects is not taken for that of another prefix."""
     for prefix in ("ns/a b/", ""):
         assert len(parse_page(page(keys, encode=encode, prefix=prefix), "ns/", "a b/").objects) == len(keys)
+    like_ceph = page([], encode=encode).replace(b"<Prefix></Prefix>", b"<Prefix>ns/a+b%20/</Prefix>")
+    assert len(parse_page(like_ceph, "ns/", "a+b%20/").objects) == 0, "it encodes keys, but not the prefix"
     with pytest.raises(IncompleteListingError, match="a page is one of the prefix 'ns/b/', not of 'ns/a b/'"):
         parse_page(page(keys, encode=encode, prefix="ns/b/"), "ns/", "a b/")
 

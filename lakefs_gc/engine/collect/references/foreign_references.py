@@ -120,8 +120,9 @@ def foreign_references(
     rows = [(other.name, other.store_url, other.seen) for other in readable]
     repositories = spread(local_rows(spark, rows, _REPOSITORY), max(1, min(len(rows), cores)))
     listing = in_arrow(repositories, _list_files(), FILE)
-    listed = workspace.write(spark, run.run_key, name, StageOutput(listing, began_at))
-    files = workspace.read(spark, run.run_key, name, FILE).dataframe
+    # What was not read must not count as read: the next look reads only other files.
+    kept = workspace.keep(spark, run.run_key, name, StageOutput(listing, began_at), FILE)
+    listed, files = kept.manifest, kept.dataframe
     if named:
         missing = local_rows(spark, named, _NAMED).join(files, ["repository", "range_id"], "left_anti")
         for repository, error in _not_there(missing):

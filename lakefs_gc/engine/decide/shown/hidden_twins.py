@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,7 +49,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
-from lakefs_gc.engine.spark.local_rows import local_rows, rows_with
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_with, rows_without
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
@@ -147,15 +148,15 @@ def find_twins(
         if answers is None or (answers.unanswered and len(lookups or ()) > search.max_lookups):
             if answers is not None:
                 besides = kept_of(spark, unreferenced, alike, Answers(answers.shown))
-            contents = search.keep("contents", _with_md5(alike, search), CONTENTS)
-            same_content = same_contents(paths.dataframe, contents.dataframe)
+            contents = _with_md5(alike, search)
+            same_content = same_contents(paths.dataframe, contents)
             if paths.manifest.facts["summed"]:
                 passing = filter_of(same_content.select("size", "md5"))
                 if passing is None:
                     return nowhere
-                same_content = same_contents(_paths(head_ranges.dataframe, passing, search), contents.dataframe)
+                same_content = same_contents(_paths(head_ranges.dataframe, passing, search), contents)
             narrowed = _keep_paths(search, "paths_of_same_content", same_content)
-            alike = same_contents(contents.dataframe, narrowed.dataframe)
+            alike = same_contents(contents, narrowed.dataframe)
             lookups = _lookups(head_ranges, narrowed, branches, search.max_paths, len(heads))
             answers = try_look_up(lookups, search, riders)
         if paths.manifest.facts["any_size"]:
@@ -255,8 +256,16 @@ def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
 def _with_md5(unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
     """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``CONTENTS``."""
     tasks = search.context.cores * _TASKS_PER_CORE
-    asked = spread(unreferenced.select("address", "size"), tasks)
-    return in_arrow(asked, _ask_for_md5(search.run.store, search.asks_twice), CONTENTS, fits=_few, tasks=tasks)
+    earlier, unknown = list(search.contents), unreferenced.select("address", "size")
+    for known in earlier:
+        unknown = rows_without(unknown, known.dataframe, "address")
+    ask = _ask_for_md5(search.run.store, search.asks_twice)
+    asked = in_arrow(spread(unknown, tasks), ask, CONTENTS, fits=_few, tasks=tasks)
+    new = search.keep("contents", asked, CONTENTS)
+    search.contents.append(new)
+    # What an earlier search asked for may be more than these objects.
+    known_ones = (rows_with(known.dataframe, unreferenced, "address") for known in earlier)
+    return reduce(DataFrame.unionByName, known_ones, new.dataframe)
 
 
 def _few(asked: pa.Table) -> bool:

@@ -61,6 +61,8 @@ class TwinSearch:
     asks_twice: bool = False
     """Whether the MD5 of an object counts only if the store tells it twice. The answer to a HEAD does not say which
     object it is about, and nothing looks again at what a second look decides."""
+    contents: list[Dataset] = field(default_factory=list)
+    """Objects whose MD5 was asked for (columns ``CONTENTS``), each in one of them. Several searches may share them."""
 
     @property
     def max_lookups(self) -> int:
