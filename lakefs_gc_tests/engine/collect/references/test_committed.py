@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.committed import write_addresses
+from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -103,7 +104,10 @@ def test_a_range_that_differs_from_its_metarange_fails_the_run(collected: Collec
     listed = context.workspace.files_of(described.manifest)
     for wrong in (len(collected.keys) - 1, len(collected.keys) + 1):
         ranges = described.dataframe.withColumn("entries", F.lit(wrong).cast("long"))
-        with pytest.raises(CorruptRangeError, match=f"it has 50 entries, but its metarange says {wrong}") as caught:
+        with (
+            pytest.raises(CorruptRangeError, match=f"it has 50 entries, but its metarange says {wrong}") as caught,
+            driver_errors(),
+        ):
             write_addresses(context, run, ranges, "wrong", listed=listed).collect()
         assert caught.value.facts["file"] == collected.file
     write_addresses(context, run, described.dataframe, "wrong", listed=listed).collect()
