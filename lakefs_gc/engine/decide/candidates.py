@@ -28,6 +28,7 @@ from lakefs_gc.engine.decide.matching.unmatched import (
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import rows_without
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
@@ -60,7 +61,7 @@ def candidates(
     check_inputs(run.run_key, listing, active_ranges, unmatched, kept)
     check_made_from(unmatched, listing, active_ranges)
     check_made_from(kept, unmatched)
-    garbage = unreferenced_objects(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
+    garbage = rows_without(unreferenced_objects(unmatched.dataframe), kept.dataframe, "address")
     if listing.manifest.facts.get("source") == "inventory":
         # A report may name an object twice, and no sweep accepts a mark that does.
         garbage = garbage.dropDuplicates(["address"])
