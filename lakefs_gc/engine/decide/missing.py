@@ -145,17 +145,22 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
     Columns of the rows: ``address``, ``found_in`` and ``sizes`` (of the committed entries). Of an absent object all
     sizes are wrong, because its own is unknown. The time of an upload in
     parts is its start, so an object counts as unlisted only if it is older than any upload takes.
+
+    Each object is asked for twice, in another order, because an answer does not say which object it is about. Nothing
+    asks for these sizes again. A size is wrong by either answer, and an object is absent by both.
     """
     for batch in batches:
         rows = batch.to_pylist()
-        existing = existing_keys(worker_store(store), [row["address"] for row in rows])
+        addresses = [row["address"] for row in rows]
+        both = [existing_keys(worker_store(store), each) for each in (addresses, addresses[::-1])]
         answers = []
         for row in rows:
-            info = existing.get(row["address"])
-            wrong = [size for size in row["sizes"] if info is None or size != info.size_bytes]
-            is_unlisted = info is not None and _is_listed(row["address"], info, listed_before)
-            if info is None or is_unlisted or wrong:
-                answers.append((row["address"], row["found_in"], info is None, is_unlisted, wrong))
+            infos = [existing.get(row["address"]) for existing in both]
+            wrong = [size for size in row["sizes"] if any(info is None or size != info.size_bytes for info in infos)]
+            is_absent = not any(infos)
+            is_unlisted = any(info and _is_listed(row["address"], info, listed_before) for info in infos)
+            if is_absent or is_unlisted or wrong:
+                answers.append((row["address"], row["found_in"], is_absent, is_unlisted, wrong))
         yield pa.RecordBatch.from_pylist([dict(zip(_ANSWERS.names, row, strict=True)) for row in answers], _ANSWERS)
 
 

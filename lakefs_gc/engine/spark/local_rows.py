@@ -49,10 +49,14 @@ def rows_without(rows: DataFrame, others: DataFrame, *columns: str) -> DataFrame
 
 def _compared(rows: DataFrame, others: DataFrame, columns: tuple[str, ...], how: str) -> DataFrame:
     these, those = known_table(rows), known_table(others)
-    if these is None or those is None:
+    if these is None or those is None or _types(these, columns) != _types(those, columns):
         return rows.join(others.select(*columns), list(columns), f"left_{how}").select(*rows.columns)
     found = these.join(those.select(columns), list(columns), join_type=f"left {how}")
     return rows_of(rows.sparkSession, found.select(these.column_names), rows.schema)
+
+
+def _types(table: pa.Table, columns: Iterable[str]) -> list[pa.DataType]:
+    return [table.schema.field(column).type for column in columns]
 
 
 def distinct_union(frames: Iterable[DataFrame]) -> DataFrame:
@@ -60,7 +64,10 @@ def distinct_union(frames: Iterable[DataFrame]) -> DataFrame:
     first, *others = frames
     tables = [known_table(rows) for rows in (first, *others)]
     known = [table.select(first.columns) for table in tables if table is not None]
-    if len(known) < len(tables):
+    if len(known) < len(tables) or any(table.schema.types != known[0].schema.types for table in known):
         return reduce(DataFrame.unionByName, others, first).distinct()
-    found = pa.concat_tables(known).group_by(first.columns, use_threads=False).aggregate([])
+    # Some may have columns that are never null.
+    found = (
+        pa.concat_tables(known, promote_options="permissive").group_by(first.columns, use_threads=False).aggregate([])
+    )
     return rows_of(first.sparkSession, found.select(first.columns), first.schema)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import unescape
 from itertools import pairwise
 from operator import lt
 from urllib.parse import unquote_to_bytes
@@ -37,6 +38,8 @@ _PLACE = b"<Blob/>"
 """What stands for the blobs of a page while the XML parser reads the rest of it."""
 _UNUSUAL = (b"Encoded=", b"<Snapshot", b"<VersionId", b"<Deleted", b"<!")
 _ONCE = (b"<?", b"<Blobs", b"<NextMarker")
+_STATED_PREFIX = re.compile(rb"<Prefix>([^<]+)</Prefix>")
+"""What a page says that it is a page of, unless the name has characters that XML cannot contain."""
 _END = b"</EnumerationResults>"
 _HIERARCHICAL = b"<ResourceType>"
 """A property of each entry of a listing in an account with a hierarchical namespace."""
@@ -89,6 +92,9 @@ def parse_page(body: bytes, root: str, account: str, after: bytes = b"", prefix:
         raise IncompleteAnswerError("a page of the listing is cut")
     parts = _read_quickly(body) or _read_carefully(body)
     prefix = prefix or root
+    stated = _STATED_PREFIX.search(body[: max(body.find(b"<Blobs"), 0)])
+    if stated is not None and unescape(stated[1].decode(errors="replace")) != prefix:
+        raise IncompleteAnswerError(f"a page is one of the prefix {stated[1]!r}, not of {prefix!r}")
     if not all(name.startswith(prefix.encode()) for name in (*parts.names, *parts.levels)):
         raise IncompleteAnswerError(f"the store returned names outside {prefix!r}")
     _check_order(parts.names, after)

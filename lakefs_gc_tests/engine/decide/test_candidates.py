@@ -17,7 +17,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
-from lakefs_gc.errors import InputOrderError, SafetyError
+from lakefs_gc.errors import CorruptFileError, InputOrderError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.open import open_store
@@ -168,7 +168,7 @@ CHANGES: list[tuple[str, str, Callable[[DatasetManifest], DatasetManifest | None
         for made, later, earlier_one in MADE_FROM
     ),
     *(
-        (made, stage, of_another_run, f"{stage} is of run lake/another")
+        (made, stage, of_another_run, f"this is the manifest of stage {stage} of run lake/another")
         for made, stages in INPUTS_OF.items()
         for stage in stages
         if stage != "store_listing"  # the run is what its listing says
@@ -189,7 +189,7 @@ def test_inputs_that_do_not_fit_are_refused(
 ) -> None:
     inputs.put(stage, change(inputs.manifests[stage]))
     try:
-        with pytest.raises(InputOrderError, match=message):
+        with pytest.raises((InputOrderError, CorruptFileError), match=message):
             inputs.make(made)
     finally:
         inputs.put(stage, inputs.manifests[stage])

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.decide.shown.lookups import Answers, kept_of
 from lakefs_gc.engine.spark import schemas
@@ -72,3 +73,13 @@ def test_what_branches_show(spark: SparkSession, objects: Iterable[str], shown: 
     expected |= {"data/s/a?b"} & {*objects} if "data/s/a" in shown else set()
     assert {row["address"] for row in kept.collect()} == expected
     assert contents(kept.distinct()) == contents(kept_of(spark, by_spark(rows), alike, Answers(set(shown))).distinct())
+
+
+def test_rows_of_other_types_are_compared_by_spark(spark: SparkSession) -> None:
+    longs, ints = local_rows(spark, [(1,), (2,)], "size long"), local_rows(spark, [(2,), (3,)], "size int")
+    assert contents(rows_with(longs, ints, "size")) == [(2,)]
+    assert contents(distinct_union([longs, ints])) == [(1,), (2,), (3,)]
+    never_null = local_rows(spark, [(4,)], StructType([StructField("size", LongType(), nullable=False)]))
+    here = distinct_union([longs, never_null])
+    assert known_table(here) is not None
+    assert contents(here) == [(1,), (2,), (4,)]

@@ -6,15 +6,21 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.sweep.at_mark import Accepted
+from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
+from lakefs_gc.engine.sweep.second_look import second_look_at
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import CorruptFileError, InputOrderError
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, marked
-from lakefs_gc_tests.support.faulty_s3 import Answer, Request
+from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request
 from lakefs_gc_tests.support.faulty_store import StoreInS3
 from lakefs_gc_tests.support.lake import LakeRepository
 
@@ -158,3 +164,100 @@ def test_an_old_manifest_of_a_look(
     assert next(asked) == number + 1
     collector.sweep(mark)
     assert collector.swept["data/s/imported"] == "resurrected"
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_the_size_of_another_marked_object(
+    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3, is_wrong: bool
+) -> None:
+    """A mark of lakeFS's own client has no sizes, and a hidden twin is searched by its size."""
+    repository, server = in_s3, store_in_s3.server
+    twin, other, content = "data/s/x", "data/s/y", b"x" * 4321
+    repository.put("hidden", content.decode())
+    repository.commit()
+    repository.put_stray(twin, content)
+    repository.put_stray(other, b"garbage of another size")
+    write_client_mark(repository.store, UNIFIED, [twin, other], cutoff=utc_now() - timedelta(hours=24))
+    collector = Collector(spark, repository)
+    mark, run = collector.read_mark("m1"), collector.begin()
+    found = ClientMarkChecks(collector.context).evaluate(run, mark, Accepted.of(mark, ()))
+    assert found.any_size is None
+    committed = repository.lake.client.objects_api.stat_object(repository.name, "main", "hidden")
+    repository.stage("hidden", twin, size_bytes=len(content), checksum=committed.checksum)
+    answer_once(server, twin, other if is_wrong else twin)
+    look = second_look_at(collector.context, run, mark, found.accepted, found.any_size)
+    collector.sweep(mark, look=look)
+    assert collector.swept == {twin: "resurrected", other: "deleted"}
+
+
+def answer_once(server: FaultyS3, key: str, other: str) -> None:
+    """Answer the next HEAD of one object about another one."""
+    left = [other]
+
+    def of_another(request: Request) -> Answer | None:
+        if request.operation != "HeadObject" or not request.keys[0].endswith(key) or not left:
+            return None
+        return server.right_answer(replace(request, keys=(request.keys[0].removesuffix(key) + left.pop(),)))
+
+    server.faults.append(of_another)
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_the_size_of_another_committed_object(
+    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3, is_wrong: bool
+) -> None:
+    """The mark records which entries state a wrong size, because such a path may hide an object of any size."""
+    repository = in_s3
+    one, two = repository.put_stray("imported/one", b"12345"), repository.put_stray("imported/two", b"z" * 100)
+    repository.stage("p", one, size_bytes=100, checksum="c")
+    repository.stage("q", two, size_bytes=100)
+    repository.commit()
+    twin, garbage = repository.put_stray("data/s/x", b"7654321"), repository.put_stray("data/s/y", b"garbage")
+    answer_once(store_in_s3.server, one, two if is_wrong else one)
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {twin, garbage}
+    repository.stage("p", twin, size_bytes=100, checksum="c")
+    collector.sweep(mark)
+    assert collector.swept == {twin: "resurrected", garbage: "deleted"}
+
+
+def test_the_list_of_an_earlier_run(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3) -> None:
+    """The server's lists of staged addresses may have the same length."""
+    repository, server = in_s3, store_in_s3.server
+    repository.put("a")
+    repository.commit()
+    repository.keep_days(1)
+    staged, garbage = repository.put_stray("data/s/1234567890abcde"), repository.put_stray("data/s/edcba0987654321")
+    repository.stage("p", staged)
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {garbage}
+    [old] = lists_in(server).values()
+    repository.delete("p")
+    repository.stage("p", garbage, size_bytes=7)  # the client states another size
+    spoiled: list[str] = []
+
+    def earlier(request: Request) -> Answer | None:
+        [key] = request.keys if request.operation == "GetObject" else [""]
+        is_whole = key in lists_in(server) and server.objects[key] != old and "range" not in request.headers
+        if not is_whole or spoiled or len(server.objects[key]) != len(old):
+            return None
+        spoiled.append(key)
+        return Answer(body=old, headers={"ETag": '"e"'})
+
+    server.faults.append(earlier)
+    with pytest.raises(CorruptFileError, match="it was read twice, with different content"):
+        collector.sweep(mark)
+    assert spoiled
+    collector.sweep(mark)
+    assert collector.swept == {garbage: "resurrected"}
+
+
+def lists_in(server: FaultyS3) -> dict[str, bytes]:
+    """Return the files of the server's lists of staged addresses."""
+    return {
+        key: content
+        for key, content in server.objects.items()
+        if "/retention/gc/uncommitted/" in key and "/uncommitted/" in key.partition("/retention/gc/uncommitted/")[2]
+    }

@@ -142,6 +142,18 @@ def test_a_page_of_another_prefix_is_refused(prefix: str) -> None:
         parse_page(folder, "ns/", "acct", prefix="ns/b")
 
 
+def test_a_page_may_say_its_prefix() -> None:
+    """Then a page without blobs is not taken for that of another prefix."""
+
+    def saying(prefix: str) -> bytes:
+        return page("").replace(b"<Blobs>", f"<Prefix>{prefix}</Prefix><Blobs>".encode())
+
+    for stated in ("", "ns/a&amp;b/"):
+        assert parse_page(saying(stated), "ns/", "acct", prefix="ns/a&b/").objects.num_rows == 0
+    with pytest.raises(IncompleteAnswerError, match="a page is one of the prefix"):
+        parse_page(saying("ns/c/"), "ns/", "acct", prefix="ns/a&b/")
+
+
 def test_a_page_comes_after_the_page_before() -> None:
     body = page(BLOB.format("ns/b"))
     assert parse_page(body, "ns/", "acct", b"ns/a").last_name == b"ns/b"

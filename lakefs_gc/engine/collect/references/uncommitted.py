@@ -222,9 +222,14 @@ def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> lis
 @worker
 def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
     sizes = {row["file"]: row["size_bytes"] for batch in batches for row in batch.to_pylist()}
-    for key, data in worker_store(store).read_many(sizes, concurrency=_READS_AT_ONCE):
-        if len(data) != sizes[key]:  # the answer to another request, for example: see `named_files`
+    source = worker_store(store)
+    for key, data in source.read_many(sizes, concurrency=_READS_AT_ONCE):
+        # Nothing in it tells which list it is of. It may be the answer to another request: see `named_files`.
+        if len(data) != sizes[key]:
             raise CorruptFileError(key, f"the store lists it with {sizes[key]:,} bytes, but {len(data):,} were read")
+        with source.open_read(key) as stream:
+            if stream.read() != data:
+                raise CorruptFileError(key, "it was read twice, with different content")
         rows = read_uncommitted(data, key)
         yield rows
         # The file does not contain whether an address was full. lakeFS decodes full addresses when it reads them.

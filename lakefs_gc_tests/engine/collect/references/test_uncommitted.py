@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -336,14 +338,18 @@ def test_a_page_with_the_content_of_another_is_refused(
     repository.stage("linked", repository.put_stray("data/s/short"), size_bytes=5)
     collector = Collector(spark, repository)
     collector.materialize("store_listing")
-    read_many = LocalStore.read_many
+    read_many, answers = LocalStore.read_many, dict[str, bytes]()
 
     def shifted(store: LocalStore, keys: Iterable[str], **options: Any) -> Iterator[tuple[str, bytes]]:
-        read = list(read_many(store, keys, **options))
-        contents = [data for _, data in read]
-        return zip([key for key, _ in read], [*contents[-1:], *contents[:-1]], strict=True)
+        read = dict(read_many(store, keys, **options))
+        contents = list(read.values())
+        answers.update(zip(read, [*contents[-1:], *contents[:-1]], strict=True))
+        return iter([(key, answers[key]) for key in read])
 
     monkeypatch.setattr(LocalStore, "read_many", shifted)
+    with pytest.raises(CorruptFileError, match=r"bytes were read|it was read twice, with different content"):
+        collector.materialize("uncommitted")
+    monkeypatch.setattr(LocalStore, "open_read", lambda _, key: nullcontext(BytesIO(answers[key])))
     with pytest.raises(CorruptFileError, match=r"the store lists it with [\d,]+ bytes, but [\d,]+ were read"):
         collector.materialize("uncommitted")
 
