@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -349,7 +349,12 @@ def test_a_page_with_the_content_of_another_is_refused(
     monkeypatch.setattr(LocalStore, "read_many", shifted)
     with pytest.raises(CorruptFileError, match=r"bytes were read|it was read twice, with different content"):
         collector.materialize("uncommitted")
-    monkeypatch.setattr(LocalStore, "open_read", lambda _, key: nullcontext(BytesIO(answers[key])))
+    open_read = LocalStore.open_read
+
+    def open_shifted(store: LocalStore, key: str) -> AbstractContextManager[BinaryIO]:
+        return nullcontext(BytesIO(answers[key])) if key in answers else open_read(store, key)
+
+    monkeypatch.setattr(LocalStore, "open_read", open_shifted)
     with pytest.raises(CorruptFileError, match=r"the store lists it with [\d,]+ bytes, but [\d,]+ were read"):
         collector.materialize("uncommitted")
 
