@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakefs_gc_tests.support.faulty_s3 import FaultyS3
 from lakefs_gc_tests.support.faulty_store import levelled_s3, store_in_s3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import lake
@@ -25,3 +26,14 @@ def proxy(lake: Lake) -> Iterator[LakeFSProxy]:
     """A proxy before the sandbox, to spoil its answers."""
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def plain_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    """A server of S3 whose answers a test may spoil, where the standard AWS environment points to."""
+    with FaultyS3() as server:
+        monkeypatch.delenv("AWS_PROFILE", raising=False)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
+        yield server

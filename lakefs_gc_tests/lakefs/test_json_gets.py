@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from lakefs_gc.lakefs.sdk import ApiException
 from lakefs_gc_tests.support.certificate import certificate_of_loopback
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, LakeFSProxy, refusal
+from lakefs_gc_tests.support.tls_server import serving_with_tls
 
 PATHS = ["a b", "a+b", "a%20b", "a/../b", "a/./b", "..", "é/ü", "a?b=c&d", "a#b", "x" * 300, "a//b", "\x7f"]
 URL = "http://127.0.0.1:1/api/v1"
@@ -192,27 +192,9 @@ def test_only_trusted_servers_are_asked(tmp_path: Path, monkeypatch: pytest.Monk
     other.mkdir()
     another, _ = certificate_of_loopback(other)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate if is_trusted else another))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with socket.create_server(("127.0.0.1", 0)) as plain, context.wrap_socket(plain, server_side=True) as server:
-
-        def accept() -> None:
-            while True:
-                try:
-                    with server.accept()[0] as connection:
-                        connection.recv(65536)
-                        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-                except ssl.SSLError:
-                    continue
-                except OSError:
-                    return
-
-        threading.Thread(target=accept, daemon=True).start()
-        url = f"https://127.0.0.1:{server.getsockname()[1]}/api/v1"
-        assert JsonGets(url, "key", "secret", "a test", (5, 5)).get(("repositories",), {}) == (
-            b"{}" if is_trusted else None
-        )
-        server.shutdown(socket.SHUT_RDWR)
+    with serving_with_tls(certificate, key, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as url:
+        gets = JsonGets(f"{url}/api/v1", "key", "secret", "a test", (5, 5))
+        assert gets.get(("repositories",), {}) == (b"{}" if is_trusted else None)
 
 
 def test_without_a_file_of_trusted_certificates_the_sdk_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

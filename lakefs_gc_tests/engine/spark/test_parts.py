@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -21,13 +20,8 @@ WORK = StoreLocation("s3://bucket/work/")
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
-    with FaultyS3() as server:
-        monkeypatch.delenv("AWS_PROFILE", raising=False)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
-        yield server
+def server(plain_s3: FaultyS3) -> FaultyS3:
+    return plain_s3
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,15 +23,10 @@ A, B, C = TABLES
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
-    """Has the tables, and is where the standard AWS environment points to."""
-    with FaultyS3() as server:
-        monkeypatch.delenv("AWS_PROFILE", raising=False)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
-        server.objects.update({f"ns/_lakefs/{name}": data for name, data in TABLES.items()})
-        yield server
+def server(plain_s3: FaultyS3) -> FaultyS3:
+    """Has the tables."""
+    plain_s3.objects.update({f"ns/_lakefs/{name}": data for name, data in TABLES.items()})
+    return plain_s3
 
 
 def answer_with(server: FaultyS3, *contents: str) -> None:

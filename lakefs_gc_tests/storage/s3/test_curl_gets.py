@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from lakefs_gc.storage.s3.curl_gets import CurlGets
 from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.certificate import certificate_of_loopback
 from lakefs_gc_tests.support.faulty_s3 import FaultyS3
+from lakefs_gc_tests.support.tls_server import serving_with_tls
 
 CREDENTIALS = ReadOnlyCredentials("key", "sec:ret", None)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhole"
@@ -117,38 +117,17 @@ def test_a_certificate_of_the_client_is_botocores(tmp_path: Path) -> None:
 
 def test_only_certificates_of_the_bundle_are_trusted(tmp_path: Path) -> None:
     certificate, key = certificate_of_loopback(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
     other = tmp_path / "other"
     other.mkdir()
     another_certificate, _ = certificate_of_loopback(other)
-
-    def serve(connection: socket.socket) -> None:
-        connection.sendall(OK)
-
-    with socket.create_server(("127.0.0.1", 0)) as plain, context.wrap_socket(plain, server_side=True) as server:
-
-        def accept() -> None:
-            while True:
-                try:
-                    with server.accept()[0] as connection:
-                        connection.recv(65536)
-                        serve(connection)
-                except ssl.SSLError:
-                    continue
-                except OSError:
-                    return
-
-        threading.Thread(target=accept, daemon=True).start()
-        url = f"https://127.0.0.1:{server.getsockname()[1]}/bucket/key"
+    with serving_with_tls(certificate, key, OK) as url:
         for bundle, answer in (
             (certificate, Answer(200, b"whole", is_whole=True)),
             (another_certificate, None),
             ("", Answer(200, b"whole", is_whole=True)),
         ):
             curl = CurlGets(ca_bundle=str(bundle), connect_seconds=5, read_seconds=5)
-            assert get(curl, url) == answer, bundle
-        server.shutdown(socket.SHUT_RDWR)
+            assert get(curl, f"{url}/bucket/key") == answer, bundle
 
 
 @pytest.mark.parametrize("sent", [b"", OK[:10], OK[:-2]], ids=["nothing", "a part of the headers", "a part of it"])
