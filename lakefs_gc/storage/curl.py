@@ -79,7 +79,7 @@ class CurlConnections:
     def _unused(self) -> Any:
         """Return a connection that waits for a request, or None.
 
-        A connection with bytes to read is closed: they may be an answer that nobody asked for, and the next request
+        A connection with bytes to read is closed: they may be a second answer to the last request, and the next one
         would get it. urllib3 does the same. libcurl checks only connections that were idle for a second.
         """
         while self.idle:

@@ -38,12 +38,12 @@ def struct_of(schema: StructType | str) -> StructType:
 
 
 def rows_with(rows: DataFrame, others: DataFrame, *columns: str) -> DataFrame:
-    """Return those of ``rows`` that have the values of one of ``others`` in these columns. Null is no value."""
+    """Return the rows whose values in these columns are those of a row of ``others``. Nulls match nothing."""
     return _compared(rows, others, columns, "semi")
 
 
 def rows_without(rows: DataFrame, others: DataFrame, *columns: str) -> DataFrame:
-    """Return those of ``rows`` that have the values of none of ``others`` in these columns. Null is no value."""
+    """Return all rows that ``rows_with`` does not return."""
     return _compared(rows, others, columns, "anti")
 
 
