@@ -117,22 +117,58 @@ def from_arrow(spark: SparkSession, table: pa.Table, struct: StructType) -> Data
     # Spark takes a batch without rows for the end of the table, so all rows after it would be lost.
     filled = [batch for batch in table.to_batches() if batch.num_rows]
     table = pa.Table.from_batches(filled, table.schema) if filled else table.schema.empty_table()
-    is_classic = hasattr(spark, "_jsparkSession")
-    rows = _sent(spark, table, struct) if is_classic else spark.createDataFrame(table, struct)
-    if spark_version() >= (4, 0):
-        _TABLES[rows] = table
+    if hasattr(spark, "_jsparkSession"):
+        rows = cast(DataFrame, _table_frame()(spark, table.cast(arrow_schema(struct)), struct))
+    else:
+        rows = spark.createDataFrame(table, struct)
+    _TABLES[rows] = table
     return rows
 
 
-def _sent(spark: SparkSession, table: pa.Table, struct: StructType) -> DataFrame:
-    """Return a table as a DataFrame, sent to Java as Spark 3.5 to 4.3 send a DataFrame of pandas.
+@cache
+def _table_frame() -> Any:
+    """Return the class of DataFrames of this process's Java that are sent to it when Spark first needs them.
+
+    Most tables of a small run never are: that takes 0.1 s for 60,000 rows.
+    """
+    classic: Any = DataFrame
+    if spark_version() >= (4, 0):
+        from pyspark.sql.classic.dataframe import DataFrame as classic  # noqa: N813
+
+    class TableFrame(classic):  # type: ignore[misc]
+        """An Arrow table as a DataFrame."""
+
+        _in_java: Any
+
+        def __new__(cls, *_: Any) -> Any:
+            return object.__new__(cls)  # before Spark 4.2, its class takes two arguments
+
+        def __init__(self, session: Any, table: pa.Table, struct: StructType) -> None:
+            super().__init__(None, session)
+            self._arrow, self._struct = table, struct
+            self._schema = struct
+            self.__dict__["schema"] = struct  # where the class caches it
+
+        @property
+        def _jdf(self) -> Any:
+            if self._in_java is None:
+                self._in_java = _java_rows(self._session, self._arrow, self._struct)
+            return self._in_java
+
+        @_jdf.setter
+        def _jdf(self, in_java: Any) -> None:
+            self._in_java = in_java
+
+    return TableFrame
+
+
+def _java_rows(session: Any, table: pa.Table, struct: StructType) -> Any:
+    """Return a table as Java's DataFrame, sent as Spark 3.5 to 4.3 send a DataFrame of pandas.
 
     Spark 3.5 has no public function for Arrow. That of Spark 4 calls Java 38 times, this one a third as often.
     """
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-    session: Any = spark
-    table = table.cast(arrow_schema(struct))
     batches = session._sc._serialize_to_jvm(
         # Without any batch, the JVM would not find the end of the stream.
         table.to_batches(max_chunksize=session._jconf.arrowMaxRecordsPerBatch())
@@ -141,11 +177,7 @@ def _sent(spark: SparkSession, table: pa.Table, struct: StructType) -> DataFrame
         session._jvm.PythonSQLUtils.readArrowStreamFromFile,
         session._jvm.ArrowIteratorServer,
     )
-    frame: Any = DataFrame(
-        session._jvm.PythonSQLUtils.toDataFrame(batches, struct.json(), session._jsparkSession), session
-    )
-    frame._schema = struct
-    return cast(DataFrame, frame)
+    return session._jvm.PythonSQLUtils.toDataFrame(batches, struct.json(), session._jsparkSession)
 
 
 def known_table(rows: DataFrame) -> pa.Table | None:
