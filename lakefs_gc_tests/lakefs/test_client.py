@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 import lakefs_sdk
 import pytest
@@ -18,43 +17,9 @@ from lakefs_gc.errors import (
     ServerError,
     ServerUnavailableError,
 )
-from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.support.lake import Lake
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
-
-ASYNC, STATUS, SYNC = "/gc/prepare_commits/async", "/gc/prepare_commits/status", "/gc/prepare_commits"
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with Lake(tmp_path / "lake", options=SandboxOptions(grace_period_seconds=7200)) as lake:
-        yield lake
-
-
-@pytest.fixture
-def proxy(lake: Lake) -> Iterator[LakeFSProxy]:
-    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
-        yield proxy
-
-
-class Waits(list[float]):
-    """The seconds that a client wants to wait. No time passes."""
-
-    def __call__(self, seconds: float) -> None:
-        self.append(seconds)
-
-
-@pytest.fixture
-def waits() -> Waits:
-    return Waits()
-
-
-@pytest.fixture
-def server(lake: Lake, proxy: LakeFSProxy, waits: Waits) -> LakeFSClient:
-    """A client behind the proxy."""
-    return LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}), sleep=waits)
 
 
 def test_the_client_reads_facts_of_server_and_repository(lake: Lake, server: LakeFSClient) -> None:
@@ -198,7 +163,9 @@ def test_each_change_but_a_delete_is_reported(lake: Lake, server: LakeFSClient, 
 TEMPORARY = [refusal(503), refusal(429), refusal(500), Answered(200, b'{"id": "la', cut_at=3)]
 
 
-def test_temporary_failures_are_retried(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: Waits) -> None:
+def test_temporary_failures_are_retried(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: list[float]
+) -> None:
     lake.repository("lake")
     proxy.fail("/repositories/lake", *TEMPORARY)
     assert server.repository("lake").name == "lake"
@@ -215,17 +182,19 @@ def test_the_fifth_failure_is_final(lake: Lake, server: LakeFSClient, proxy: Lak
     assert server.repository("lake")  # the sixth time
 
 
-def test_an_unreachable_server_is_unavailable(lake: Lake, waits: Waits) -> None:
+def test_an_unreachable_server_is_unavailable(lake: Lake, waits: list[float]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}), sleep=waits)
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}), sleep=waits.append)
     with pytest.raises(ServerUnavailableError, match="cannot reach lakeFS at http://127"):
         server.version()
     assert len(waits) == 4
 
 
-def test_a_server_that_does_not_answer_in_time_is_unavailable(lake: Lake, proxy: LakeFSProxy, waits: Waits) -> None:
+def test_a_server_that_does_not_answer_in_time_is_unavailable(
+    lake: Lake, proxy: LakeFSProxy, waits: list[float]
+) -> None:
     def answer_late(asked: Asked, answer: Answered) -> Answered:
         time.sleep(0.5)
         return answer
@@ -233,7 +202,7 @@ def test_a_server_that_does_not_answer_in_time_is_unavailable(lake: Lake, proxy:
     proxy.instead("/repositories/lake", answer_late)
     lake.repository("lake", "local://lake/")
     credentials = lake.credentials.model_copy(update={"endpoint_url": proxy.url})
-    server = LakeFSClient(credentials, LakeFSSettings(read_timeout_seconds=0.1), sleep=waits)
+    server = LakeFSClient(credentials, LakeFSSettings(read_timeout_seconds=0.1), sleep=waits.append)
     with pytest.raises(ServerUnavailableError, match="ReadTimeoutError") as caught:
         server.repository("lake")
     assert "raise lakefs.read_timeout_seconds" in str(caught.value.remedy)
@@ -241,7 +210,7 @@ def test_a_server_that_does_not_answer_in_time_is_unavailable(lake: Lake, proxy:
     assert LakeFSClient(credentials).repository("lake")
 
 
-def test_a_server_that_accepts_no_connection_in_time_is_unavailable(lake: Lake, waits: Waits) -> None:
+def test_a_server_that_accepts_no_connection_in_time_is_unavailable(lake: Lake, waits: list[float]) -> None:
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -250,7 +219,7 @@ def test_a_server_that_accepts_no_connection_in_time_is_unavailable(lake: Lake, 
             waiting.connect_ex(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
         settings = LakeFSSettings(connect_timeout_seconds=0.1)
-        server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}), settings, sleep=waits)
+        server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}), settings, sleep=waits.append)
         with pytest.raises(ServerUnavailableError, match="ConnectTimeoutError") as caught:
             server.version()
     assert "raise lakefs.connect_timeout_seconds" in str(caught.value.remedy)
@@ -327,93 +296,15 @@ def test_rules_of_another_shape_are_refused(lake: Lake, server: LakeFSClient, pr
         server.retention_rules("lake")
 
 
-def commits_listed(lake: Lake, location: str) -> int:
-    file = Path(lake.location.url.removeprefix("file://")) / location.removeprefix("local://")
-    return len(read_active_commits(file.read_bytes(), str(file)))
-
-
-def test_commits_are_prepared_asynchronously(
-    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: Waits
-) -> None:
-    lake.repository().keep_days(7)
-    states = iter([{"completed": False, "result": None}] * 3)
-    proxy.instead(STATUS, lambda asked, answer: answer.with_json(**next(states, {})))
-    prepared = server.prepare_commits("lake", timeout_seconds=60)
-    assert prepared.location == f"local://lake/_lakefs/retention/gc/commits/run_id={prepared.run_id}/commits.csv"
-    assert commits_listed(lake, prepared.location) == 1
-    assert waits[:3] == [0.05, 0.1, 0.2]
-
-
-@pytest.mark.parametrize("status", [404, 500], ids=["sandbox", "lakeFS before 1.72"])
-def test_commits_are_prepared_synchronously_by_an_older_server(
-    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, status: int
-) -> None:
-    """The answers of lakeFS 1.0.0 and 0.111.0 were observed: they are a 500, as of a failure of the server."""
-    repository = lake.repository()
-    repository.keep_days(7)
-    proxy.fail(ASYNC, refusal(status, "invalid API endpoint"))
-    prepared = server.prepare_commits("lake", timeout_seconds=60)
-    assert commits_listed(lake, prepared.location) == 1
-    assert (proxy.count(ASYNC), proxy.count(SYNC)) == (1, 1), "the answer is final: nothing is retried"
-    with pytest.raises(RepositoryNotFoundError):  # the same 404, but here the repository does not exist
-        server.prepare_commits("nowhere", timeout_seconds=60)
-    assert proxy.count(SYNC) == 1
-
-
 def test_a_success_with_an_undefined_status_is_refused(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     """The SDK returns None for a 200 in place of a 201 or 202."""
     lake.repository().keep_days(7)
-    proxy.fail(ASYNC, Answered(200, b"{}"))
+    proxy.fail("/gc/prepare_commits/async", Answered(200, b"{}"))
     with pytest.raises(IncompleteAnswerError, match=r"prepare commits of lake: .* is not an answer of lakeFS"):
         server.prepare_commits("lake", timeout_seconds=60)
     proxy.fail("/gc/prepare_uncommited", Answered(200, b"{}"))
     with pytest.raises(IncompleteAnswerError, match=r"prepare uncommitted data of lake: .* is not an answer of lakeFS"):
         server.prepare_uncommitted("lake")
-
-
-def test_a_500_and_then_a_404_do_not_mean_no_active_commits(
-    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy
-) -> None:
-    """lakeFS's own client reads this as "no commit is active"."""
-    lake.repository().keep_days(7)
-    proxy.fail(ASYNC, refusal(500), refusal(404))
-    proxy.fail(SYNC, refusal(500), refusal(404))
-    with pytest.raises(RepositoryNotFoundError):
-        server.prepare_commits("lake", timeout_seconds=60)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"completed": True, "error": {"message": "disk full"}}, ServerError, "the server's task failed: disk full"),
-        ({"completed": True, "result": None}, IncompleteAnswerError, "ended without a result"),
-        (
-            {"completed": True, "result": {"run_id": "r", "gc_commits_location": "", "gc_addresses_location": ""}},
-            IncompleteAnswerError,
-            "does not name the file",
-        ),
-        ({"completed": False, "result": None}, ServerUnavailableError, "not finished after"),
-    ],
-)
-def test_a_task_that_fails_or_never_ends_is_an_error(
-    lake: Lake,
-    server: LakeFSClient,
-    proxy: LakeFSProxy,
-    change: dict[str, object],
-    error: type[ServerError],
-    message: str,
-) -> None:
-    lake.repository().keep_days(7)
-    proxy.instead(STATUS, lambda asked, answer: answer.with_json(**change))
-    with pytest.raises(error, match=message) as caught:
-        server.prepare_commits("lake", timeout_seconds=20)
-    assert caught.value.remedy
-
-
-def test_preparing_commits_without_rules_is_refused(lake: Lake, server: LakeFSClient) -> None:
-    lake.repository()
-    with pytest.raises(ServerError, match="get gc rules: not found"):
-        server.prepare_commits("lake", timeout_seconds=60)
 
 
 def test_uncommitted_data_is_prepared_page_by_page(lake: Lake, server: LakeFSClient) -> None:
@@ -471,56 +362,3 @@ def test_an_object_without_an_address_is_no_answer(lake: Lake, proxy: LakeFSProx
     )
     with pytest.raises(IncompleteAnswerError, match="a has no physical address"):
         server.shown_objects("lake", "main", 10)
-
-
-def test_an_answer_about_another_path_is_no_answer(lake: Lake, proxy: LakeFSProxy, server: LakeFSClient) -> None:
-    """A cache that ignores the query answers with what it has for another path."""
-    lake.repository().put("a")
-    proxy.instead("/objects/stat", lambda asked, answer: answer.with_json(path="b"))
-    with pytest.raises(IncompleteAnswerError, match="the answer is about b"):
-        server.shown_address("lake", "main", "a")
-
-
-def about(proxy: LakeFSProxy, ending: str, other: str) -> None:
-    """Have requests for paths with this ending answered as those for another path."""
-
-    def answer(asked: Asked, real: Callable[..., Answered]) -> Answered | None:
-        return real(asked.path.replace(ending, other)) if asked.is_for(ending) else None
-
-    proxy.spoil.append(answer)
-
-
-def test_an_answer_about_another_one_is_no_answer(lake: Lake, proxy: LakeFSProxy, server: LakeFSClient) -> None:
-    """The head of a branch would be one that it does not have, and its objects garbage. A metarange is remembered."""
-    repository, name = lake.repository(), "/repositories/lake"
-    lake.repository("other")
-    repository.put("a")
-    head = repository.commit()
-    first = lake.client.commits_api.get_commit("lake", head).parents[0]
-    repository.branch("dev")
-    about(proxy, f"{name}/commits/{head}", f"{name}/commits/{first}")
-    with pytest.raises(IncompleteAnswerError, match=f"the answer is about {first}"):
-        server.metarange_of("lake", head)
-    about(proxy, name, "/repositories/other")
-    with pytest.raises(IncompleteAnswerError, match="the answer is about other"):
-        server.repository("lake")
-    proxy.spoil.clear()
-    assert server.metarange_of("lake", head) == repository.metarange_of(head) != ""
-
-    def without_dev(asked: Asked, answer: Answered) -> Answered:
-        return answer.with_json(results=[branch for branch in answer.json["results"] if branch["id"] != "dev"])
-
-    proxy.instead(f"{name}/branches", without_dev)
-    server.expect_branches("lake", ["dev"])
-    with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
-        server.heads_of("lake")
-    about(proxy, f"{name}/branches/dev", f"{name}/branches/main")
-    with pytest.raises(IncompleteAnswerError, match="the answer is about main"):
-        server.heads_of("lake")
-
-
-def test_the_state_of_another_task_is_no_answer(lake: Lake, proxy: LakeFSProxy, server: LakeFSClient) -> None:
-    lake.repository()
-    proxy.instead(STATUS, lambda asked, answer: answer.with_json(task_id="another"))
-    with pytest.raises(IncompleteAnswerError, match="the answer is about task another"):
-        server.prepare_commits("lake", timeout_seconds=60)

@@ -350,7 +350,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer about another path is no answer",
         "lakefs/client.py",
         "str(stats.path) != path",
-        "lakefs/test_client.py",
+        "lakefs/test_answers_about_others.py",
         "another_path",
     ),
     never(
