@@ -10,19 +10,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import urllib3
 
 from lakefs_gc.config import LakeFSSettings, ServerCredentials
-from lakefs_gc.errors import (
-    ConfigurationError,
-    IncompleteAnswerError,
-    RepositoryNotFoundError,
-    ServerUnavailableError,
-)
+from lakefs_gc.errors import ConfigurationError, IncompleteAnswerError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
 from lakefs_gc.lakefs.api_calls import ApiCaller
 from lakefs_gc.lakefs.json_gets import JsonGets
@@ -41,6 +35,7 @@ from lakefs_gc.lakefs.models import (
 )
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, Page, all_pages, parse_page
 from lakefs_gc.lakefs.prepared_commits import prepared_commits
+from lakefs_gc.lakefs.proved_absence import proving_absence
 from lakefs_gc.lakefs.remembered_list import RememberedList, list_of_branches, list_of_repositories
 from lakefs_gc.lakefs.sdk import lakefs_sdk
 from lakefs_gc.storage.concurrency import map_unordered
@@ -189,17 +184,15 @@ class LakeFSClient:
         Raises ``RepositoryNotFoundError`` only for a branch that the server no longer lists.
         """
         what = f"list changes of {branch}"
-        with self._proving_absence(repository, branch):
-            for item in self._changes(what, repository, branch):
-                if change := to_change(what, item):
-                    yield change
+        for item in self._changes(what, repository, branch):
+            if change := to_change(what, item):
+                yield change
 
     def is_change(self, repository: str, branch: str, path: str) -> bool:
         """Return whether the branch differs from its head at exactly this path, and does not delete it."""
         what = f"list changes of {branch}"
         try:
-            with self._proving_absence(repository, branch):
-                first = next(self._changes(what, repository, branch, prefix=path), None)
+            first = next(self._changes(what, repository, branch, prefix=path), None)
         except RepositoryNotFoundError:  # the branch is deleted
             return False
         change = None if first is None else to_change(what, first)
@@ -311,7 +304,7 @@ class LakeFSClient:
         page if it cannot read the address of one object.
         """
         what = f"list {branch} of {repository}"
-        with self._proving_absence(repository, branch):
+        with proving_absence(self._call, self._branches, repository, branch, self.absences):
             body = self._get(
                 what,
                 ("repositories", repository, "refs", branch, "objects", "ls"),
@@ -375,14 +368,15 @@ class LakeFSClient:
         return all_pages(what, lambda after: self._call(what, method, *args, after=after, amount=_PAGE_ITEMS, **kwargs))
 
     def _changes(self, what: str, repository: str, branch: str, prefix: str = "") -> Iterator[dict[str, Any]]:
-        """Return the changes of a branch at paths with ``prefix``, as the server's JSON."""
+        """Yield the changes of a branch at paths with ``prefix``, as the server's JSON. Raises as ``changes`` does."""
         path = ("repositories", repository, "branches", branch, "diff")
         by_sdk = partial(self._branches.diff_branch_with_http_info, repository, branch)
 
         def read_page(after: str) -> Page:
             return parse_page(what, self._get(what, path, by_sdk, after=after, amount=_PAGE_ITEMS, prefix=prefix))
 
-        return all_pages(what, read_page)
+        with proving_absence(self._call, self._branches, repository, branch, self.absences):
+            yield from all_pages(what, read_page)
 
     def _get(self, what: str, path: tuple[str, ...], by_sdk: Callable[..., Any], **query: str | int | bool) -> bytes:
         """Return the body of an answer. ``by_sdk`` sends the request if ``JsonGets`` cannot."""
@@ -393,37 +387,3 @@ class LakeFSClient:
             return by_sdk(_preload_content=False, **query, **options).raw_data if body is None else body
 
         return self._call(what, get)
-
-    @contextmanager
-    def _proving_absence(self, repository: str, branch: str) -> Iterator[None]:
-        """Accept a 404 for a branch only if the list of branches does not contain it (rule 12).
-
-        Counts it in ``absences``: both answers may be those of a replica that is behind. Raises
-        ``ServerUnavailableError`` for a 404 although the branch exists, and for a list that is a 404 itself: that may
-        come from a gateway, many of which answer in JSON with a message as lakeFS does.
-        """
-        try:
-            yield
-        except RepositoryNotFoundError as error:
-            proxy = "the proxy or ingress in front of the lakeFS server"
-            try:
-                page = self._call(
-                    f"list branches of {repository} from {branch}",
-                    self._branches.list_branches,
-                    repository,
-                    prefix=branch,
-                    amount=1,
-                    show_hidden=True,
-                )
-            except RepositoryNotFoundError as no_list:
-                raise ServerUnavailableError(
-                    f"{error.message}, and whether branch {branch} exists is unknown: {no_list.message}",
-                    remedy=f"Check {proxy}, then start a new run",
-                ) from None
-            if any(listed.id == branch for listed in page.results):
-                raise ServerUnavailableError(
-                    f"{error.message}, but branch {branch} exists",
-                    remedy=f"Start a new run: it may have been deleted and created again. Otherwise check {proxy}",
-                ) from None
-            self.absences[repository, branch] += 1
-            raise

@@ -321,7 +321,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a branch with a 404 answer must be missing from the list of branches",
-        "lakefs/client.py",
+        "lakefs/proved_absence.py",
         "if any(listed.id == branch for listed in page.results):",
         "if False:",
         "engine/decide/test_unproved_absence.py",

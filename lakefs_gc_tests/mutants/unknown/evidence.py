@@ -258,9 +258,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a list that is a 404 itself proves nothing",
-        "lakefs/client.py",
-        "            except RepositoryNotFoundError as no_list:\n",
-        "            except RepositoryNotFoundError as no_list:\n                raise\n",
+        "lakefs/proved_absence.py",
+        "        except RepositoryNotFoundError as no_list:\n",
+        "        except RepositoryNotFoundError as no_list:\n            raise\n",
         "engine/decide/test_unproved_absence.py",
         "nothing_at_all",
     ),
