@@ -268,6 +268,7 @@ class Collector:
         *,
         live: Iterable[str] | None = None,
         look: Look | None = None,
+        begin_look: Callable[[], None] = lambda: None,
         known_restores: frozenset[str] = frozenset(),
         sleep: Callable[[float], None] = time.sleep,
         not_backed_up: DataFrame | None = None,
@@ -288,7 +289,8 @@ class Collector:
             referenced = self._frame(live)
             look = lambda suspects: referenced  # noqa: E731
         if look is None:
-            look = self.second_look(run, mark, overrides)
+            look = second = self.second_look(run, mark, overrides)
+            begin_look = second.begin
         output, result = sweep(
             self.context_with(sweep=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings})),
             run,
@@ -299,6 +301,7 @@ class Collector:
             named_at_root=named_at_root,
             only=only,
             is_small=isinstance(look, SecondLook) and look.is_small if small is None else small,
+            begin_look=begin_look,
             sleep=sleep,
         )
         self.workspace.write(self.spark, self.run_key, "sweep", output)

@@ -28,7 +28,7 @@ from lakefs_gc.engine.decide.matching.unmatched import (
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.local_rows import rows_without
+from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, rows_without, with_text
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
@@ -101,13 +101,11 @@ def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges
     if active_ranges.manifest.facts["mode"] == ALL_COMMITS:
         return left.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
     spark, cache, cores = context.spark, context.workspace.range_cache, context.cores
-    inactive = metadata_files(spark, run.store).join(
-        active_ranges.dataframe.select("range_id"), "range_id", "left_anti"
-    )
-    files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id", "size_bytes")
+    inactive = rows_without(metadata_files(spark, run.store), active_ranges.dataframe, "range_id")
+    files = with_text(columns_of(inactive, "range_id", "size_bytes"), "store_url", run.store.folder_url)
     located = cache.locate(spark, files, cores=cores)
     read = in_files(located, _read_inactive(run.known_folders, cache, cores), schemas.UNCOMMITTED, cores)
-    once_committed = read.distinct().withColumn("reason", F.lit(schemas.EXPIRED))
+    once_committed = with_text(distinct_union((read,)), "reason", schemas.EXPIRED)
     return left.join(once_committed, "address", "left").fillna(schemas.NEVER_COMMITTED, "reason")
 
 

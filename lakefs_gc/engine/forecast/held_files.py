@@ -19,7 +19,7 @@ from lakefs_gc.engine.collect.listing.age_buckets import age_measures
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID
 from lakefs_gc.engine.forecast.commit_holds import LISTED, PROTECTED, Hold
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.local_rows import local_rows, with_text
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
@@ -92,7 +92,7 @@ def held_files(
     metaranges = local_rows(spark, named, schema)
 
     def read(files: DataFrame) -> DataFrame:
-        located = cache.locate(spark, files.withColumn("store_url", F.lit(run.store.folder_url)), cores=cores)
+        located = cache.locate(spark, with_text(files, "store_url", run.store.folder_url), cores=cores)
         return located.mapInArrow(_read_files(cache, cores, hold_columns(classes), run.known_folders), schema)
 
     existing = metaranges.join(metadata.select("range_id", "last_modified"), "range_id")

@@ -16,7 +16,7 @@ from lakefs_gc.engine.forecast.commit_holds import LISTED, PROTECTED
 from lakefs_gc.engine.forecast.held_files import ENDLESS, age_columns, hold_columns, strongest
 from lakefs_gc.engine.forecast.outlook import HEAD, NONE, UNREADABLE, Total
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.local_rows import local_rows, with_text
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset
@@ -42,7 +42,7 @@ def references(context: RunContext, run: GCRun, files: Dataset, classes: int) ->
     names = hold_columns(classes)
     is_unreadable = F.coalesce(F.col("unreadable") == 1, F.lit(False)) | F.col("file_bytes").isNull()
     ranges = files.dataframe.where(~is_unreadable & (F.col("is_range") == 1))
-    located = cache.locate(context.spark, ranges.withColumn("store_url", F.lit(run.store.folder_url)), cores=cores)
+    located = cache.locate(context.spark, with_text(ranges, "store_url", run.store.folder_url), cores=cores)
     schema = ", ".join(["address string, file string", *(f"{name} int" for name in names)])
     entries = located.mapInArrow(_read_ranges(cache, cores, run.known_folders, prefixes, names), schema)
     lost = files.dataframe.where(is_unreadable)
@@ -189,7 +189,7 @@ def shown_by_heads(context: RunContext, run: GCRun, metaranges: Collection[str])
     )
     try:
         ranges = pairs.where("range_id is not null").select("range_id").distinct()
-        located = cache.locate(spark, ranges.withColumn("store_url", F.lit(run.store.folder_url)), cores=cores)
+        located = cache.locate(spark, with_text(ranges, "store_url", run.store.folder_url), cores=cores)
         sizes = located.mapInArrow(
             _read_totals(cache, cores, run.known_folders), "range_id string, objects long, size_bytes long"
         )

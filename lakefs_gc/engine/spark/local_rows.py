@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.engine.spark.compat import arrow_schema, from_arrow, known_table, parse_schema
 
@@ -35,6 +36,33 @@ def rows_of(spark: SparkSession, table: pa.Table, schema: StructType | str) -> D
 def struct_of(schema: StructType | str) -> StructType:
     """Return a schema, parsed if it is DDL."""
     return parse_schema(schema) if isinstance(schema, str) else schema
+
+
+def columns_of(rows: DataFrame, *columns: str) -> DataFrame:
+    """Return these columns of ``rows``, as rows of the driver if these are."""
+    table = known_table(rows)
+    if table is None:
+        return rows.select(*columns)
+    return rows_of(rows.sparkSession, table.select(columns), StructType([rows.schema[name] for name in columns]))
+
+
+def with_text(rows: DataFrame, column: str, text: str) -> DataFrame:
+    """Return ``rows`` with a column that has the same text in each, as rows of the driver if these are."""
+    table = known_table(rows)
+    if table is None:
+        return rows.withColumn(column, F.lit(text))
+    schema = StructType([*rows.schema.fields, StructField(column, StringType(), False)])
+    table = table.append_column(arrow_schema(schema).field(column), pa.repeat(text, table.num_rows))
+    return rows_of(rows.sparkSession, table, schema)
+
+
+def greatest_of(rows: DataFrame, key: str, value: str) -> DataFrame:
+    """Return each ``key`` once, with its greatest ``value``; null if it has none."""
+    table = known_table(rows)
+    if table is None:
+        return rows.groupBy(key).agg(F.max(value).alias(value))
+    found = table.group_by(key, use_threads=False).aggregate([(value, "max")]).rename_columns([key, value])
+    return rows_of(rows.sparkSession, found, StructType([rows.schema[key], rows.schema[value]]))
 
 
 def rows_with(rows: DataFrame, others: DataFrame, *columns: str) -> DataFrame:

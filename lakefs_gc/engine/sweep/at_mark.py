@@ -134,6 +134,6 @@ def is_small_at_mark(context: RunContext, mark: Mark) -> bool:
     """Return whether the run of a mark was small. How fast a look is depends on the answer, and nothing else."""
     try:
         listing = context.workspace.manifest(mark.run["run_key"], "store_listing")
-    except InputOrderError:
+    except (KeyError, InputOrderError):  # made elsewhere, or by lakeFS's client
         return False
     return listing.facts.get(IS_SMALL) is True and mark.candidates <= SMALL_RUN_OBJECTS

@@ -28,13 +28,13 @@ from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, histor
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
 from lakefs_gc.engine.collect.references.own_commits import HEADS
-from lakefs_gc.engine.collect.references.uncommitted import uncommitted
+from lakefs_gc.engine.collect.references.uncommitted import begin_uncommitted, uncommitted
 from lakefs_gc.engine.decide.marking.checks import protections_from_json
 from lakefs_gc.engine.decide.matching.unmatched import (
     refuse_unproved_emptiness,
 )
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown.hidden_twins import find_twins
+from lakefs_gc.engine.decide.shown.hidden_twins import find_twins, read_heads_ahead
 from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size
@@ -42,7 +42,8 @@ from lakefs_gc.engine.records.check import SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository, refuse_overlaps
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.local_rows import distinct_union, rows_without
+from lakefs_gc.engine.spark.compat import known_table
+from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, rows_without
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, branches_at_mark, is_small_at_mark, seen_at_mark
 from lakefs_gc.engine.sweep.look_heads import LookHeads
@@ -75,10 +76,11 @@ def second_look_at(
     context = context.with_safety(safety)
     # In the run, so that each reading expects them: the client forgets a repository for which it once got a 404.
     run = replace(run, repositories=tuple(sorted({*run.repositories, *mark.repositories})))
+    is_small = is_small_at_mark(context, mark)
+    context.compute.scale(is_small)  # before anything is read: a small run reads into this process
     seen = seen_at_mark(context, run, mark)
-    is_small = seen is not None and is_small_at_mark(context, mark)
     branches = branches_at_mark(context, mark)
-    return SecondLook(context, run, seen, accepted, any_size, branches=branches, is_small=is_small)
+    return SecondLook(context, run, seen, accepted, any_size, branches=branches, is_small=is_small and seen is not None)
 
 
 class SecondLook:
@@ -116,6 +118,36 @@ class SecondLook:
         self._others, self._deleted = set[str](), set[str]()  # repositories
         self._merged = 0
         self._looks = 0
+        self._begun: tuple[LookHeads, Dataset] | None = None
+        self._heads_of_list: Heads | None = None
+
+    def begin(self) -> None:
+        """Begin the next look, as far as it needs no objects: have the server begin its list.
+
+        In a small run, this process reads the heads while it waits for the list.
+        """
+        self._begun = self._begin()
+        begin_uncommitted(
+            self._context,
+            self._run,
+            reads_history=self._graph is None,
+            on_heads=self._note_heads,
+        )
+
+    def _note_heads(self, heads: Heads) -> None:
+        self._heads_of_list = heads
+
+    def _begin(self) -> tuple[LookHeads, Dataset]:
+        """Begin a look. Return the heads that it sees, and what other repositories refer to."""
+        self._looks += 1
+        self._heads_of_list = None
+        context, run = self._context, self._run
+        look_heads = LookHeads(context.server, run.repository)
+        refuse_another_repository(context.server, run)
+        context.server.expect_branches(run.repository, self._branches)
+        # Other repositories first: an object that leaves one for a branch before this reading is in the list that
+        # follows. If it replaces a staged entry, the number of changes stays the same, and nothing else shows it.
+        return look_heads, self._read_foreign()
 
     def __call__(self, objects: DataFrame) -> DataFrame:
         """Return every address that is referenced now and may be one of ``objects``. Column: ``address``.
@@ -126,17 +158,13 @@ class SecondLook:
         Raises what the stages raise, and ``SafetyError`` for what cannot be read and is not accepted.
         """
         context, run = self._context, self._run
-        self._looks += 1
-        look_heads = LookHeads(context.server, run.repository)
-        refuse_another_repository(context.server, run)
-        context.server.expect_branches(run.repository, self._branches)
-        # Other repositories first: an object that leaves one for a branch before this reading is in the list that
-        # follows. If it replaces a staged entry, the number of changes stays the same, and nothing else shows it.
-        foreign = self._read_foreign()
-        staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))
-        live = self._read_commits(staged)
+        (look_heads, foreign), self._begun = self._begun or self._begin(), None
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size, asks_twice=True)
+        if self._heads_of_list is not None:
+            read_heads_ahead(sized, self._heads_of_list, search)
+        staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))
+        live = self._read_commits(staged)
         shown = self._find_shown(sized, staged, search, look_heads)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(distinct_union((shown.objects, protected)), context.clock()))
@@ -350,6 +378,8 @@ class SecondLook:
         unless its versions are to be deleted: then its size is ``ANY_SIZE``, and any entry may hide it. Nobody searched
         for an omitted object. So it counts as referenced: should it exist after all when the sweep asks, it is kept.
         """
+        if (table := known_table(objects)) is not None and not table["size"].null_count:
+            return columns_of(objects, "address", "size"), self._any_size, ()
         known = objects.where(F.col("size").isNotNull()).select("address", "size")
         unknown = objects.where(F.col("size").isNull()).select("address")
         if unknown.isEmpty():

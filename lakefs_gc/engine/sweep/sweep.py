@@ -29,6 +29,7 @@ from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import columns_of
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
@@ -68,6 +69,7 @@ def sweep(
     named_at_root: str = "",
     only: Scope = Scope.all,
     is_small: bool = False,
+    begin_look: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
     """Delete the objects of an approved mark, or of one part of it.
@@ -82,6 +84,7 @@ def sweep(
     - ``named_at_root``: for a mark of lakeFS's own client, as in ``ClientMarkFindings``; other marks record it
     - ``only``: what the approval is of; no object of another part is deleted or counted
     - ``is_small``: whether this is a small run (``scale``), as ``SecondLook.is_small`` says
+    - ``begin_look``: in a small run, begins the first look, which then waits for the server while marks are read
 
     Raises ``MarkError`` before the first delete if the mark's parts do not hold the objects that its manifest counts,
     ``StaleLookError`` if no object could be deleted before the second look was ``max_look_age_minutes`` old, and
@@ -91,6 +94,8 @@ def sweep(
     context.compute.scale(is_small)
     settings, began_at = context.settings.sweep, context.clock()
     passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only)
+    if is_small:
+        passes.begin_look(begin_look)
     rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
         for objects in rounds:
@@ -164,12 +169,18 @@ class _Passes:
         self._not_backed_up = not_backed_up
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = context.open_store(run.store)
+        self._look_began: float | None = None  # on the store's clock
         self.looks = 0
         self._done = self._total = 0  # objects of this sweep, for people who wait
 
     def recorded(self, sequence: str = "") -> DataFrame:
         """Return the records of the ledger, of one pass or of all. Columns: ``schemas.SWEEP``."""
         return ledger.read_ledger(self._context.spark, self._run.store, self._folder + sequence, self._context.cores)
+
+    def begin_look(self, begin: Callable[[], None]) -> None:
+        """Begin the first look."""
+        self._look_began = self._store.now().timestamp()
+        begin()
 
     def rounds_left(self, *, unrecognized_too: bool) -> Iterator[DataFrame]:
         """Return the objects of the mark or part without a final outcome.
@@ -196,6 +207,7 @@ class _Passes:
         }
         everything = self._keep_marked("sweep_marked", marked.join(earlier, "address", "left"), measures)
         rows, misplaced = everything.manifest.rows, everything.manifest.facts["misplaced"]
+        left = everything.manifest.facts["left"]
         if rows != self._mark.candidates:
             raise MarkError(
                 f"The manifest of mark {self._mark.mark_id} counts {self._mark.candidates:,} objects, but its files "
@@ -214,7 +226,8 @@ class _Passes:
                 remedy="Do not sweep this mark. Run `lakefs-gc mark`, which does not mark such objects",
             )
         self._refuse_wrong_reasons(everything)
-        return self._rounds(everything.dataframe.where(is_left & self._in_scope()), everything.manifest.facts["left"])
+        objects = everything.dataframe
+        return self._rounds(objects if left == rows else objects.where(is_left & self._in_scope()), left)
 
     def _in_scope(self) -> Column:
         """Return whether an object (columns ``_MARKED``) is of the part that is swept: never without a reason."""
@@ -278,7 +291,7 @@ class _Passes:
         if not rounds:
             return
         if rounds == 1:
-            yield objects.select(*_MARKED.names)
+            yield columns_of(objects, *_MARKED.names)
             return
         number = F.pmod(F.xxhash64("address"), F.lit(rounds)).cast("int").alias("round")
         output = StageOutput(
@@ -298,7 +311,8 @@ class _Passes:
             refuse_restored(self._store, self._mark.mark_id, self._known_restores)
             self.looks += 1
             # A look may miss what becomes referenced while it runs, so its age counts from its first call.
-            until = self._store.now().timestamp() + self._settings.max_look_age_minutes * 60
+            began, self._look_began = self._look_began or self._store.now().timestamp(), None
+            until = began + self._settings.max_look_age_minutes * 60
             referenced = self._look(objects).select("address").distinct()
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))

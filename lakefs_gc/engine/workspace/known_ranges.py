@@ -13,19 +13,19 @@ import pyarrow as pa
 _MOST_NAMES = 500_000
 """The most names of ranges that are remembered: 35 MB."""
 
-_RANGES_OF: dict[tuple[str, str], pa.StringArray] = {}
+_RANGES_OF: dict[tuple[str, str], pa.Table] = {}
 _names = 0
 
 
-def remember_ranges(store_url: str, metarange_id: str, range_ids: pa.StringArray) -> None:
-    """Remember what a metarange of the store's folder ``store_url`` has, if there is room."""
+def remember_ranges(store_url: str, metarange_id: str, ranges: pa.Table) -> None:
+    """Remember what a metarange of the store's folder ``store_url`` has (``ACTIVE_RANGES``), if there is room."""
     global _names
-    if (store_url, metarange_id) not in _RANGES_OF and _names + len(range_ids) <= _MOST_NAMES:
-        _RANGES_OF[store_url, metarange_id] = range_ids
-        _names += len(range_ids)
+    if (store_url, metarange_id) not in _RANGES_OF and _names + ranges.num_rows <= _MOST_NAMES:
+        _RANGES_OF[store_url, metarange_id] = ranges
+        _names += ranges.num_rows
 
 
-def known_ranges(store_url: str, metarange_ids: Iterable[str]) -> dict[str, pa.StringArray]:
-    """Return the ranges of those metaranges that are remembered."""
+def known_ranges(store_url: str, metarange_ids: Iterable[str]) -> dict[str, pa.Table]:
+    """Return the ranges of those metaranges that are remembered, with the columns ``ACTIVE_RANGES``."""
     found = ((each, _RANGES_OF.get((store_url, each))) for each in metarange_ids)
     return {metarange_id: ranges for metarange_id, ranges in found if ranges is not None}

@@ -91,6 +91,7 @@ def sweep(
         named_at_root=permit.named_at_root,
         only=permit.only,
         is_small=second_look.is_small,
+        begin_look=second_look.begin,
     )
     show_current_state(context, run_context.settings, marked)
     metadata = sweep_metadata(result) | report_metadata(marked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -10,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark import compat, schemas
 from lakefs_gc.engine.spark.compat import (
     arrow_schema,
     examine_spark,
@@ -106,6 +107,21 @@ def test_rows_go_to_spark_and_back(spark: SparkSession) -> None:
     assert frame.agg(F.count_if(F.col("size").isNull())).first()[0] == sum(row["size"] is None for row in rows)  # type: ignore[index]
     empty = from_arrow(spark, table.slice(0, 0), struct)
     assert (empty.count(), to_arrow(empty).num_rows, to_arrow(empty).schema) == (0, 0, table.schema)
+
+
+def test_a_table_is_sent_when_spark_needs_it_and_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, send = list[int](), compat._java_rows
+
+    def sending(*arguments: Any) -> Any:
+        sent.append(1)
+        return send(*arguments)
+
+    monkeypatch.setattr(compat, "_java_rows", sending)
+    struct = parse_schema("name string")
+    frame = from_arrow(spark, pa.table([["a", "b"]], arrow_schema(struct)), struct)
+    assert (frame.columns, frame.schema, to_arrow(frame).num_rows, sent) == (["name"], struct, 2, [])
+    assert frame.count() == frame.union(frame).distinct().count() == 2
+    assert sent == [1]
 
 
 def test_a_table_without_batches_has_its_columns(spark: SparkSession) -> None:

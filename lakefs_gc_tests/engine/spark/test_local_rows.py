@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 
 import pytest
@@ -12,7 +12,15 @@ from pyspark.sql.types import LongType, StructField, StructType
 from lakefs_gc.engine.decide.shown.lookups import Answers, kept_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table
-from lakefs_gc.engine.spark.local_rows import distinct_union, local_rows, rows_with, rows_without
+from lakefs_gc.engine.spark.local_rows import (
+    columns_of,
+    distinct_union,
+    greatest_of,
+    local_rows,
+    rows_with,
+    rows_without,
+    with_text,
+)
 
 _SCHEMA = "size long, address string, other long"
 
@@ -57,6 +65,22 @@ def test_unions(spark: SparkSession, numbers: tuple[int, ...]) -> None:
     assert here.columns == frames[0].columns
     expected = contents(distinct_union([by_spark(rows) for rows in [*frames, in_another_order]]))
     assert contents(here) == contents(distinct_union([*frames, by_spark(in_another_order)])) == expected
+
+
+@pytest.mark.parametrize("number", [9, 1, 0])
+def test_columns_texts_and_greatest_values(spark: SparkSession, number: int) -> None:
+    rows = local_rows(spark, some_rows(Random(number), number), _SCHEMA)
+    changes: list[Callable[[DataFrame], DataFrame]] = [
+        lambda rows: columns_of(rows, "other", "address"),
+        lambda rows: with_text(rows, "store_url", "s3://bucket/"),
+        lambda rows: greatest_of(rows, "address", "size"),
+        lambda rows: greatest_of(rows, "other", "address"),
+    ]
+    for change in changes:
+        here, expected = change(rows), change(by_spark(rows))
+        assert known_table(here) is not None
+        assert here.schema == expected.schema
+        assert contents(here) == contents(expected)
 
 
 ADDRESSES = ["data/s/a", "data/s/b", "data/s/a+b", "data/s/a b", "data/s/a%20b", "data/s/a?b", "data/s/é", "data/s/%"]

@@ -415,6 +415,9 @@ def test_what_leaves_another_repository_for_a_path_that_was_staged_is_kept(
         return read(look, again)
 
     monkeypatch.setattr(SecondLook, "_read_foreign", leave)
+    # As for stores that are not local: the branches of a local store are always read.
+    monkeypatch.setattr(uncommitted, "is_local", lambda _: False)
+    monkeypatch.setattr(uncommitted, "spellings", lambda namespace, _: (namespace,))
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert moved
     assert repository.store.read(stray) == b"of size 11!"

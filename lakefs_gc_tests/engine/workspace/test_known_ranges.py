@@ -15,15 +15,15 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_names", 0)
 
 
-def names(*ranges: str) -> pa.StringArray:
-    return pa.array(ranges, pa.string())
+def names(*ranges: str) -> pa.Table:
+    return pa.table({"range_id": pa.array(ranges, pa.string()), "entries": pa.array([1] * len(ranges), pa.int64())})
 
 
 def test_what_was_read_in_one_folder_is_not_known_of_another() -> None:
     remember_ranges("s3://bucket/a/", "m", names("r", "s"))
     remember_ranges("s3://bucket/a/", "empty", names())
     found = known_ranges("s3://bucket/a/", ["m", "other", "empty"])
-    assert {key: ranges.to_pylist() for key, ranges in found.items()} == {"m": ["r", "s"], "empty": []}
+    assert {key: ranges["range_id"].to_pylist() for key, ranges in found.items()} == {"m": ["r", "s"], "empty": []}
     assert known_ranges("s3://bucket/b/", ["m"]) == {}
 
 

@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/models.py",
         "    if answer.id != name:",
         "    if False:",
-        "lakefs/test_answers_about_others.py",
+        "lakefs/test_client.py",
         "about_another_one",
     ),
     Mutant(
@@ -164,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/prepared_commits.py",
         "if status.task_id != task.id:",
         "if False:",
-        "lakefs/test_answers_about_others.py",
+        "lakefs/test_client.py",
         "another_task",
     ),
     Mutant(

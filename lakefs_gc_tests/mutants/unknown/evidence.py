@@ -258,9 +258,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a list that is a 404 itself proves nothing",
-        "lakefs/proved_absence.py",
-        "        except RepositoryNotFoundError as no_list:\n",
-        "        except RepositoryNotFoundError as no_list:\n            raise\n",
+        "lakefs/client.py",
+        "            except RepositoryNotFoundError as no_list:\n",
+        "            except RepositoryNotFoundError as no_list:\n                raise\n",
         "engine/decide/test_unproved_absence.py",
         "nothing_at_all",
     ),
@@ -350,7 +350,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer about another path is no answer",
         "lakefs/client.py",
         "str(stats.path) != path",
-        "lakefs/test_answers_about_others.py",
+        "lakefs/test_client.py",
         "another_path",
     ),
     never(

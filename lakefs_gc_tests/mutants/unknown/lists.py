@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant
 
-_STAGED_LIST = (
-    '        staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))\n'
-    "        live = self._read_commits(staged)\n"
-)
-
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
@@ -257,8 +252,8 @@ MUTANTS: tuple[Mutant, ...] = (
         6,
         "what left another repository before it was read is in the list of staged addresses, or searched for again",
         "engine/sweep/second_look.py",
-        "        foreign = self._read_foreign()\n" + _STAGED_LIST,
-        _STAGED_LIST + "        foreign = self._read_foreign()\n        self._run = replace(run, repositories=())\n",
+        "        self._begun = self._begin()\n",
+        "        self._run = replace(self._run, repositories=())\n",
         "engine/sweep/test_second_look.py",
         "for_a_path_that_was_staged",
     ),

@@ -23,13 +23,13 @@ from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, histor
 from lakefs_gc.engine.collect.references.own_commits import HEADS, commits_since, own_active_commits
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compat import arrow_schema
-from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
+from lakefs_gc.engine.spark.compat import arrow_schema, known_table, to_arrow
+from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, greatest_of, local_rows, rows_of, with_text
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, work_here
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.known_commits import keep_commits
-from lakefs_gc.engine.workspace.known_ranges import remember_ranges
+from lakefs_gc.engine.workspace.known_ranges import known_ranges, remember_ranges
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER as METADATA_FOLDER
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -118,18 +118,34 @@ def active_ranges(
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
     facts["protections"], facts[LATER_BRANCHES] = protections, later_branches(context, run, uncommitted)
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
-    metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
-    files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_recent"))
-    since = protected_since(safety.protect, run.started_at)
+    metaranges = distinct_union(columns_of(commits, "metarange_id") for commits in (listed, missed))
+    since, recent = protected_since(safety.protect, run.started_at), None
     if since is not None:
         facts["metaranges_since"] = since.isoformat()
         recent = metadata_files(spark, run.store, since=since)
-        files = files.unionByName(recent.select("range_id", F.lit(True).alias("only_recent")))
-    once = files.groupBy("range_id").agg(F.min("only_recent").alias("only_recent"))
-    once = once.withColumn("store_url", F.lit(run.store.folder_url))
+    files = with_text(_files_of(metaranges, recent), "store_url", run.store.folder_url)
     existing = metadata_files(spark, run.store) if must_exist else None
-    located = cache.locate(spark, once, cores=cores, existing=existing)
+    located = cache.locate(spark, files, cores=cores, existing=existing)
     return StageOutput(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs=inputs)
+
+
+def _files_of(metaranges: DataFrame, recent: DataFrame | None) -> DataFrame:
+    """Return the files of ``metaranges`` (column ``metarange_id``) and ``recent`` ones (``_FILES``), each once.
+
+    Columns: ``range_id`` and ``only_recent``. Commits without content have no file.
+    """
+    tables = [known_table(rows) for rows in (metaranges, recent) if rows is not None]
+    known = [table for table in tables if table is not None]
+    if len(known) == len(tables):
+        named = [metarange_id for metarange_id in known[0]["metarange_id"].to_pylist() if metarange_id]
+        others = [each for table in known[1:] for each in table["range_id"].to_pylist()]
+        only_recent = dict.fromkeys(others, True) | dict.fromkeys(named, False)
+        return local_rows(metaranges.sparkSession, list(only_recent.items()), "range_id string, only_recent boolean")
+    files = metaranges.where("metarange_id != ''")
+    files = files.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_recent"))
+    if recent is not None:
+        files = files.unionByName(recent.select("range_id", F.lit(True).alias("only_recent")))
+    return files.groupBy("range_id").agg(F.min("only_recent").alias("only_recent"))
 
 
 def ranges_since(
@@ -235,13 +251,31 @@ def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int, known: Known
 
     A file with ``only_recent`` (an optional column) may be of another kind, and then names no range.
     """
-    remembers = is_small(metaranges.sparkSession)
+    spark, remembers = metaranges.sparkSession, is_small(metaranges.sparkSession) and cache.max_bytes > 0
+    tables = list[pa.Table]()
+    if remembers and (located := known_table(metaranges)) is not None:
+        metaranges, tables = _without_known(spark, located, metaranges.schema)
+    ranges = in_files(metaranges, _read_metaranges(cache, cores, known, remembers), schemas.ACTIVE_RANGES, cores)
+    if tables:
+        ranges = rows_of(spark, pa.concat_tables([*tables, to_arrow(ranges)]), schemas.ACTIVE_RANGES)
     # If metaranges disagree on the number of entries of a range, the greatest number makes reading the range fail.
-    return (
-        in_files(metaranges, _read_metaranges(cache, cores, known, remembers), "range_id string, entries long", cores)
-        .groupBy("range_id")
-        .agg(F.max("entries").alias("entries"))
-    )
+    return greatest_of(ranges, "range_id", "entries")
+
+
+def _without_known(spark: SparkSession, located: pa.Table, schema: StructType) -> tuple[DataFrame, list[pa.Table]]:
+    """Return the metaranges that this process has not read yet, and the ranges of the others (``ACTIVE_RANGES``).
+
+    One that is not in the cache is read from its store, because it may have to exist there.
+    """
+    is_unknown, tables = list[bool](), list[pa.Table]()
+    for store_url, metarange_id, pack in zip(
+        *(located[name].to_pylist() for name in ("store_url", "range_id", "pack")), strict=True
+    ):
+        ranges = known_ranges(store_url, [metarange_id]).get(metarange_id) if pack else None
+        is_unknown.append(ranges is None)
+        if ranges is not None:
+            tables.append(ranges)
+    return rows_of(spark, located.filter(pa.array(is_unknown, pa.bool_())), schema), tables
 
 
 @worker
@@ -276,8 +310,9 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: Kno
     for row, metarange in read_through(batches, cache, cores, decode):
         if metarange.schema == METARANGE_SCHEMA:
             index.add_metarange(row, metarange)
-            if remembers and cache.max_bytes:
-                remember_ranges(row["store_url"], row["range_id"], metarange.column("range_id"))
+            if remembers:
+                ranges = pa.Table.from_batches([metarange.select(_RANGE.names)]).cast(_RANGE)
+                remember_ranges(row["store_url"], row["range_id"], ranges)
         yield pa.record_batch([metarange.column("range_id"), metarange.column("entries")], schema=_RANGE)
     index.write()
 

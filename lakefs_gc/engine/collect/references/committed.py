@@ -11,12 +11,12 @@ from collections.abc import Collection
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.active_ranges import metadata_files
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.spark.local_rows import with_text
 from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
@@ -74,7 +74,7 @@ def write_addresses(
     """
     folder = context.workspace.parts_folder(run.run_key, stage)
     cache, cores = context.workspace.range_cache, context.cores
-    files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
+    files = with_text(ranges, "store_url", run.store.folder_url)
     located = cache.locate(ranges.sparkSession, files, cores=cores, existing=existing)
     return in_files(located, _write_ranges(run, listed, folder, cache, cores), COMMITTED_PART, cores)
 

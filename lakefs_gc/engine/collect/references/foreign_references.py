@@ -35,8 +35,8 @@ from lakefs_gc.engine.collect.references.plain_files import (
 )
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compat import to_arrow
-from lakefs_gc.engine.spark.local_rows import local_rows, rows_of, rows_without
+from lakefs_gc.engine.spark.compat import known_table, to_arrow
+from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, local_rows, rows_of, rows_without
 from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
@@ -144,12 +144,17 @@ def foreign_references(
     folders, list_files = _folders(readable), workspace.files_of(listed)
     read = _read_files(run.known_folders, folders, cache, cores, list_files, plain_names, plain)
     found = in_arrow(located, read, _FOUND, few=few, fits=partial(few_to_read, cores), tasks=tasks)
-    output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
+    found, table = distinct_union((found,)), known_table(found)
+    output = StageOutput(found, began_at, measures={"lost": F.count("lost")})
+    if table is not None:
+        output = StageOutput(found, began_at, {"lost": table.num_rows - table["lost"].null_count})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
+    references = results.dataframe
     if results.manifest.facts["lost"]:
         for repository, error in _missing_ranges(results.dataframe).items():
             others.name_unreadable(repository, error, accepted)
-    references = results.dataframe.where(F.col("lost").isNull()).select(*schemas.FOREIGN_REFERENCES.names)
+        references = references.where(F.col("lost").isNull())
+    references = columns_of(references, *schemas.FOREIGN_REFERENCES.names)
     return StageOutput(references, began_at, {**facts, "files_id": listed.materialization_id})
 
 

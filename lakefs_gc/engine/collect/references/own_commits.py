@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.spark.compat import known_table, to_arrow
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import IncompleteAnswerError, SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
@@ -67,8 +68,9 @@ def own_active_commits(
     graph.add_history_of(server, run.repository, [*heads.values(), *tags.values()])
     if graph.complete:
         with driver_errors():
-            commits = listed.select("commit_id", "metarange_id").limit(safety.max_commits + 1)
-            on_list = {row["commit_id"]: row["metarange_id"] for row in commits.collect()}
+            known = known_table(listed)
+            commits = to_arrow(listed.limit(safety.max_commits + 1)) if known is None else known
+        on_list = dict(zip(commits["commit_id"].to_pylist(), commits["metarange_id"].to_pylist(), strict=True))
         if len(on_list) > safety.max_commits:
             graph.complete = False
         else:

@@ -22,7 +22,7 @@ from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import rows_in
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.local_rows import distinct_union, local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import StageOutput
@@ -30,6 +30,7 @@ from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, Repository
 from lakefs_gc.formats.addresses import is_local, key_as_path, other_readings, spellings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
@@ -43,6 +44,7 @@ _MAX_LISTS = 5
 _LIST = "uncommitted"
 
 OnPage = Callable[[int], None]
+OnHeads = Callable[[Heads], None]
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,15 @@ class _Listed:
     server_seconds: float
 
 
-def begin_uncommitted(context: RunContext, run: GCRun) -> None:
-    """Have the server begin its list now, and read the history meanwhile. Only after the store was listed (rule 1)."""
+def begin_uncommitted(
+    context: RunContext, run: GCRun, *, reads_history: bool = True, on_heads: OnHeads = lambda heads: None
+) -> None:
+    """Have the server begin its list now, and read the history meanwhile. Only after the store was listed (rule 1).
+
+    ``on_heads`` gets the heads right before the list, in another thread; again if the server has to list again.
+    """
     context.server  # noqa: B018 - made here, where nothing else makes it at the same time
-    context.ahead.begin(run, _LIST, lambda: _list(context, run))
+    context.ahead.begin(run, _LIST, lambda: _list(context, run, reads_history=reads_history, on_heads=on_heads))
 
 
 def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) -> StageOutput:
@@ -98,9 +105,9 @@ def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) 
     branches = (heads.keys() if has_names else set()) | _forgotten(server, run.repository, prepared)
     if branches:
         shown = [(address,) for address in _shown_uncommitted(server, run, sorted(branches))]
-        addresses = addresses.union(local_rows(spark, shown, schemas.UNCOMMITTED))
+        addresses = distinct_union((addresses, local_rows(spark, shown, schemas.UNCOMMITTED)))
     return StageOutput(
-        dataframe=addresses.distinct(),
+        dataframe=distinct_union((addresses,)),
         began_at=listed.began_at,
         facts={
             "run_id": prepared.run_id,
@@ -115,7 +122,12 @@ def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) 
 
 
 def _list(
-    context: RunContext, run: GCRun, on_page: OnPage = lambda pages: None, *, reads_history: bool = True
+    context: RunContext,
+    run: GCRun,
+    on_page: OnPage = lambda pages: None,
+    *,
+    reads_history: bool = True,
+    on_heads: OnHeads = lambda heads: None,
 ) -> _Listed:
     """Return a list during which no branch was deleted.
 
@@ -128,6 +140,7 @@ def _list(
     for _ in range(_MAX_LISTS):
         # The list omits the entries that these heads contain: see ``hidden_twins``.
         heads = server.heads_of(repository)
+        on_heads(heads)
         if reads_history:
             read_history_ahead(context, run, heads.values())
         try:

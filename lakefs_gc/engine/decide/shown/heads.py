@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -44,7 +45,6 @@ def head_ranges_of(context: RunContext, run: GCRun, metarange_ids: Iterable[str]
     spark, cache, metarange_ids = context.spark, context.workspace.range_cache, list(metarange_ids)
     known = known_ranges(run.store.folder_url, metarange_ids) if is_small(spark) and cache.max_bytes else {}
     unknown = [metarange_id for metarange_id in metarange_ids if metarange_id not in known]
-    tables = []
     if unknown or not known:
         read = in_files(
             _locate(context, run, unknown), _read_metaranges(cache, context.cores), HEAD_RANGES, context.cores
@@ -52,10 +52,14 @@ def head_ranges_of(context: RunContext, run: GCRun, metarange_ids: Iterable[str]
         if not known:
             return read
         with driver_errors():
-            tables.append(to_arrow(read))
-    for metarange_id, ranges in known.items():
-        tables.append(pa.table([pa.repeat(metarange_id, len(ranges)), ranges], schema=arrow_schema(HEAD_RANGES)))
-    return rows_of(spark, pa.concat_tables(tables), HEAD_RANGES)
+            others = to_arrow(read)
+    else:
+        others = arrow_schema(HEAD_RANGES).empty_table()
+    numbers = np.repeat(np.arange(len(known)), [ranges.num_rows for ranges in known.values()])
+    metaranges = pa.array(known, pa.string()).take(pa.array(numbers))
+    range_ids = pa.concat_tables(known.values())["range_id"]
+    table = pa.table([metaranges, range_ids], schema=arrow_schema(HEAD_RANGES))
+    return rows_of(spark, pa.concat_tables([table, others]), HEAD_RANGES)
 
 
 def head_addresses(context: RunContext, run: GCRun, heads: Iterable[Heads]) -> DataFrame:

@@ -23,7 +23,8 @@ object, is not found.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
     ANY_SIZE,
     CONTENTS,
     Answers,
+    HeadPaths,
     Riders,
     TwinSearch,
     compared_sizes,
@@ -49,7 +51,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
-from lakefs_gc.engine.spark.local_rows import local_rows, rows_with, rows_without
+from lakefs_gc.engine.spark.local_rows import columns_of, local_rows, rows_with, rows_without
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
@@ -128,18 +130,10 @@ def find_twins(
     if not branches:
         return nowhere
     with driver_errors():
-        wanted = unreferenced
-        sizes = filter_of(unreferenced.select("size"))
-        if sizes is None:
+        of_heads = _paths_of_heads(unreferenced, branches, search)
+        if of_heads is None or not of_heads.paths.manifest.rows:
             return nowhere
-        if search.any_size is not None:
-            sizes = sizes.including(ANY_SIZE)
-            wanted = unreferenced.select("size").union(local_rows(spark, [(ANY_SIZE,)], "size long"))
-        head_ranges = search.keep("head_ranges", head_ranges_of(search.context, search.run, branches), HEAD_RANGES)
-        same_size = rows_with(_paths(head_ranges.dataframe, sizes, search), wanted, "size")
-        paths = _keep_paths(search, "paths", same_size)
-        if not paths.manifest.rows:
-            return nowhere
+        head_ranges, paths = of_heads.ranges, of_heads.paths
         alike = unreferenced.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
         lookups = _lookups(head_ranges, paths, branches, search.max_paths, len(heads))
         answers = try_look_up(lookups, search, riders)
@@ -171,7 +165,35 @@ def find_twins(
         return TwinPaths(search, unreferenced, alike, lookups or [], answers, besides)
 
 
+def read_heads_ahead(unreferenced: DataFrame, heads: Heads, search: TwinSearch) -> None:
+    """Read, ahead of ``find_twins``, which paths of these heads may show an unreferenced object."""
+    branches = branches_by_metarange(search.context, search.run, [heads])
+    if branches:
+        with driver_errors():
+            _paths_of_heads(unreferenced, branches, replace(search, name=f"{search.name}_ahead"))
+
+
 # -- paths of heads whose entry has the size of an unreferenced object -----------------------------------------
+
+
+def _paths_of_heads(unreferenced: DataFrame, metaranges: Iterable[str], search: TwinSearch) -> HeadPaths | None:
+    """Return which paths of these metaranges may show an unreferenced object; None if there is no such object."""
+    metaranges = frozenset(metaranges)
+    known = search.head_paths.get(metaranges)
+    if known is not None and known.unreferenced is unreferenced:
+        return known
+    spark, wanted = search.context.spark, unreferenced
+    sizes = filter_of(columns_of(unreferenced, "size"))
+    if sizes is None:
+        return None
+    if search.any_size is not None:
+        sizes = sizes.including(ANY_SIZE)
+        wanted = unreferenced.select("size").union(local_rows(spark, [(ANY_SIZE,)], "size long"))
+    ranges = search.keep("head_ranges", head_ranges_of(search.context, search.run, sorted(metaranges)), HEAD_RANGES)
+    same_size = rows_with(_paths(ranges.dataframe, sizes, search), wanted, "size")
+    read = HeadPaths(unreferenced, ranges, _keep_paths(search, "paths", same_size))
+    search.head_paths[metaranges] = read
+    return read
 
 
 def _keep_paths(search: TwinSearch, name: str, paths: DataFrame) -> Dataset:

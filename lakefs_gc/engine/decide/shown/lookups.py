@@ -47,6 +47,18 @@ _MOST_PATHS = 200_000
 
 
 @dataclass(frozen=True)
+class HeadPaths:
+    """The ranges of heads (columns ``HEAD_RANGES``), and the paths that may show one of the ``unreferenced`` objects.
+
+    What a head consists of never changes.
+    """
+
+    unreferenced: DataFrame
+    ranges: Dataset
+    paths: Dataset
+
+
+@dataclass(frozen=True)
 class TwinSearch:
     """What a search needs beside the unreferenced objects.
 
@@ -63,6 +75,8 @@ class TwinSearch:
     object it is about, and nothing looks again at what a second look decides."""
     contents: list[Dataset] = field(default_factory=list)
     """Objects whose MD5 was asked for (columns ``CONTENTS``), each in one of them. Several searches may share them."""
+    head_paths: dict[frozenset[str], HeadPaths] = field(default_factory=dict)
+    """What was read of heads, by their metaranges. Several searches may share it."""
 
     @property
     def max_lookups(self) -> int:

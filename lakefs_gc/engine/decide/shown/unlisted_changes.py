@@ -44,7 +44,7 @@ from lakefs_gc.engine.decide.shown.lookups import ANY_SIZE, Answers, Riders, Twi
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.local_rows import columns_of, local_rows
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import RepositoryNotFoundError
 from lakefs_gc.formats.addresses import is_local
@@ -109,7 +109,7 @@ def counting_changes(
     ``unreferenced`` has a column ``size``. If it has no rows, nothing is counted.
     """
     with driver_errors():
-        wanted = filter_of(unreferenced.select("size"))
+        wanted = filter_of(columns_of(unreferenced, "size"))
 
     def read(branches: Iterable[str]) -> list[_Changes]:
         return _read(branches, wanted, search, Event())

@@ -1,0 +1,98 @@
+"""A small sweep begins its look before the objects are known (rule 6): what may have changed until they are?"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from lakefs_gc.engine.collect.references import uncommitted
+from lakefs_gc.engine.decide.shown import hidden_twins
+from lakefs_gc.engine.sweep import second_look, sweep
+from lakefs_gc.errors import StaleLookError
+from lakefs_gc.formats.ranges import read_range
+from lakefs_gc.storage.local import LocalStore
+from lakefs_gc_tests.support.looking import Looking, nothing
+
+
+def test_the_server_lists_while_the_mark_is_read(looking: Looking) -> None:
+    happened = list[str]()
+
+    def wait_for(name: str) -> None:
+        while name not in happened:
+            time.sleep(0.01)
+
+    def mark_is_read() -> None:
+        wait_for("the list begins")
+        happened.append("the mark is read")
+
+    looking.around(second_look, "foreign_references", lambda: happened.append("others are read"), nothing)
+    looking.around(
+        uncommitted,
+        "prepare_uncommitted",
+        lambda: happened.append("the list begins"),
+        lambda: wait_for("heads are read"),
+    )
+    looking.around(sweep, "read_marked", mark_is_read, nothing)
+    looking.around(second_look, "read_heads_ahead", lambda: happened.append("heads are read"), nothing)
+    looking.collector.sweep(looking.mark)
+    assert happened == ["others are read", "the list begins", "the mark is read", "heads are read"]
+    assert looking.collector.swept == {looking.key: "deleted", looking.garbage: "deleted"}
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["was moved", "is moved"])
+def test_heads_that_were_read_ahead_are_not_taken_for_later_ones(looking: Looking, moves: bool) -> None:
+    """The object becomes a hidden twin of a head that no list had when the heads were read."""
+    looking.first_commit()
+
+    def move() -> None:
+        looking.hide()
+        if moves:
+            looking.repository.branch("later", "late")
+
+    looking.around(second_look, "read_heads_ahead", nothing, move)
+    looking.sweep()
+
+
+def test_what_was_read_ahead_is_not_read_again(looking: Looking) -> None:
+    looking.first_commit()
+    looking.hide()
+    reads = list[str]()
+
+    def reading(data: bytes, file: str, **options: bool) -> pa.RecordBatch:
+        reads.append(file)
+        return read_range(data, file, **options)
+
+    looking.patch.setattr(hidden_twins, "read_range", reading)
+    looking.collector.sweep(looking.mark)
+    assert reads
+    assert len(reads) <= 2 * len(set(reads)), "each range twice: its sizes, and then its paths"
+    assert looking.collector.swept[looking.key] == "resurrected"
+
+
+def test_a_look_is_as_old_as_its_beginning(looking: Looking) -> None:
+    now, later = LocalStore.now, timedelta()
+
+    def begin_for_an_hour() -> None:
+        nonlocal later
+        later = timedelta(hours=1)
+
+    looking.patch.setattr(LocalStore, "now", lambda store: now(store) + later)
+    with pytest.raises(StaleLookError):
+        looking.collector.sweep(looking.mark, live=[], begin_look=begin_for_an_hour, small=True)
+    assert looking.repository.store.stat_many([looking.key, looking.garbage]).keys() == {looking.key, looking.garbage}
+
+
+def test_a_large_sweep_reads_its_objects_first(looking: Looking) -> None:
+    """Reading the mark may take minutes, and the look would be older by them."""
+    begun = list[int]()
+    looking.collector.sweep(looking.mark, live=[], begin_look=lambda: begun.append(1), small=False)
+    assert not begun
+
+
+def test_a_sweep_that_has_nothing_left_ends(looking: Looking) -> None:
+    looking.collector.sweep(looking.mark)
+    looking.collector.sweep(looking.mark)
+    assert looking.collector.swept == {looking.key: "deleted", looking.garbage: "deleted"}
