@@ -147,16 +147,23 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
     parts is its start, so an object counts as unlisted only if it is older than any upload takes.
 
     Each object is asked for twice, in another order, because an answer does not say which object it is about. Nothing
-    asks for these sizes again. A size is wrong by either answer, and an object is absent by both.
+    asks for these sizes again. If any answers differ, no size of these objects is known (``hidden_twins``). A size is
+    wrong by either answer, and an object is absent by both.
     """
     for batch in batches:
         rows = batch.to_pylist()
         addresses = [row["address"] for row in rows]
         both = [existing_keys(worker_store(store), each) for each in (addresses, addresses[::-1])]
+        first, again = ({key: info.size_bytes for key, info in existing.items()} for existing in both)
+        are_known = first == again
         answers = []
         for row in rows:
             infos = [existing.get(row["address"]) for existing in both]
-            wrong = [size for size in row["sizes"] if any(info is None or size != info.size_bytes for info in infos)]
+            wrong = [
+                size
+                for size in row["sizes"]
+                if not are_known or any(info is None or size != info.size_bytes for info in infos)
+            ]
             is_absent = not any(infos)
             is_unlisted = any(info and _is_listed(row["address"], info, listed_before) for info in infos)
             if is_absent or is_unlisted or wrong:

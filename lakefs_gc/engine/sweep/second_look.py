@@ -190,6 +190,9 @@ class SecondLook:
         if not facts["switched_off"] and any(facts["repositories"].get(o.name) != o.identity for o in others):
             # The list of the last reading may have been an old one, e.g. of a cache.
             self._remember(self._read_foreign("_of_new"))
+        if self._has_history or self._read_all_commits:
+            # Last of all: reading other repositories may take minutes, and commits may have become active meanwhile.
+            self._read_commits_since(context.server.heads_of(run.repository), staged)
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
@@ -409,11 +412,11 @@ def _ask_for_size(batches: Batches, store: StoreLocation, with_versions: bool) -
     for batch in batches:
         addresses = batch.column("address").to_pylist()
         # Twice, in another order: the answer to a HEAD does not say which object it is about (``hidden_twins``).
-        first, again = (worker_store(store).stat_many(each) for each in (addresses, addresses[::-1]))
-        sizes = {address: info.size_bytes for address, info in (first | again).items()}
-        for address in first.keys() | again.keys():
-            if address not in first or address not in again or first[address].size_bytes != again[address].size_bytes:
-                sizes[address] = ANY_SIZE
+        first, again = (
+            {address: info.size_bytes for address, info in worker_store(store).stat_many(each).items()}
+            for each in (addresses, addresses[::-1])
+        )
+        sizes = first if first == again else dict.fromkeys(first | again, ANY_SIZE)
         if with_versions:
             sizes = dict.fromkeys(addresses, ANY_SIZE) | sizes
         columns = [pa.array(list(sizes), pa.string()), pa.array(list(sizes.values()), pa.int64())]

@@ -258,9 +258,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a list that is a 404 itself proves nothing",
-        "lakefs/client.py",
-        "            except RepositoryNotFoundError as no_list:\n",
-        "            except RepositoryNotFoundError as no_list:\n                raise\n",
+        "lakefs/proved_absence.py",
+        "        except RepositoryNotFoundError as no_list:\n",
+        "        except RepositoryNotFoundError as no_list:\n            raise\n",
         "engine/decide/test_unproved_absence.py",
         "nothing_at_all",
     ),
@@ -293,8 +293,8 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "the size of an object that the listing lacks is compared with its entry",
         "engine/decide/missing.py",
-        "if any(info is None or size != info.size_bytes for info in infos)]",
-        "if any(info is None for info in infos)]",
+        "any(info is None or size != info.size_bytes for info in infos)",
+        "any(info is None for info in infos)",
         "engine/decide/shown/test_unlisted_sizes.py",
     ),
     Mutant(
@@ -350,7 +350,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an answer about another path is no answer",
         "lakefs/client.py",
         "str(stats.path) != path",
-        "lakefs/test_client.py",
+        "lakefs/test_answers_about_others.py",
         "another_path",
     ),
     never(

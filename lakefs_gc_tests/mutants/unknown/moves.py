@@ -430,4 +430,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/shown/test_hidden_twins.py",
         "without_an_answer",
     ),
+    Mutant(
+        6,
+        "a commit that becomes active while a look reads other repositories is read",
+        "engine/sweep/second_look.py",
+        "        if self._has_history or self._read_all_commits:\n            # Last of all",
+        "        if False:\n            # Last of all",
+        "engine/sweep/test_ends_of_looks.py",
+        "becomes_active_while",
+    ),
 )

@@ -129,14 +129,15 @@ def _list(
     reads_history: bool = True,
     on_heads: OnHeads = lambda heads: None,
 ) -> _Listed:
-    """Return a list during which no branch was deleted.
+    """Return a list during which no branch was deleted; the last of several, if one was during each.
 
     When a branch is deleted while the server writes a page, the answer for that page has no file, even if other
     branches have staged entries (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``). If it was the last branch, the
-    call fails as for an unknown repository. ``_forgotten`` handles a branch that was created and deleted meanwhile, or
-    deleted and created again.
+    call fails as for an unknown repository. ``_forgotten`` reads the branches of such pages, one by one, in the last
+    list. It also handles a branch that was created and deleted meanwhile, or deleted and created again.
     """
     server, repository, began_at = context.server, run.repository, context.clock()
+    listed: _Listed | None = None
     for _ in range(_MAX_LISTS):
         # The list omits the entries that these heads contain: see ``hidden_twins``.
         heads = server.heads_of(repository)
@@ -150,16 +151,19 @@ def _list(
                 raise
         else:
             is_whole = prepared.pages_with_file == prepared.pages
+            listed = _Listed(began_at, heads, prepared, round((context.clock() - began_at).total_seconds(), 1))
             if is_whole or heads.keys() <= server.heads_of(repository).keys():
-                return _Listed(began_at, heads, prepared, round((context.clock() - began_at).total_seconds(), 1))
+                return listed
         logger.warning(
             "repository %s: a branch was deleted while the server listed uncommitted data, listing again", repository
         )
-    raise IncompleteAnswerError(
-        f"Branches of {repository} were deleted during each of {_MAX_LISTS} lists of uncommitted data. Such a list may "
-        "omit objects that other branches have staged",
-        remedy="Start a new run when fewer branches are deleted",
-    )
+    if listed is None:
+        raise IncompleteAnswerError(
+            f"Branches of {repository} were deleted during each of {_MAX_LISTS} lists of uncommitted data, and the "
+            "server ended none of these lists",
+            remedy="Start a new run when fewer branches are deleted",
+        )
+    return listed
 
 
 def prepare_uncommitted(
@@ -240,9 +244,8 @@ def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
         # Nothing in it tells which list it is of. It may be the answer to another request: see `named_files`.
         if len(data) != sizes[key]:
             raise CorruptFileError(key, f"the store lists it with {sizes[key]:,} bytes, but {len(data):,} were read")
-        with source.open_read(key) as stream:
-            if stream.read() != data:
-                raise CorruptFileError(key, "it was read twice, with different content")
+        if source.read(key) != data:
+            raise CorruptFileError(key, "it was read twice, with different content")
         rows = read_uncommitted(data, key)
         yield rows
         # The file does not contain whether an address was full. lakeFS decodes full addresses when it reads them.

@@ -17,7 +17,13 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.collect.references.uncommitted import PreparedUncommitted, _read_files, prepare_uncommitted
-from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
+from lakefs_gc.errors import (
+    CorruptFileError,
+    IncompleteAnswerError,
+    LakeFSGCError,
+    NamespaceError,
+    RepositoryNotFoundError,
+)
 from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import UncommittedPage
@@ -118,15 +124,39 @@ def test_the_list_is_repeated_if_a_branch_was_deleted_meanwhile(
         assert (facts["pages"], list(facts["heads"])) == (PAGES - 1, ["main"])
         assert proxy.count(PREPARE) == PAGES
 
+
+def test_if_a_branch_is_deleted_during_each_list_others_are_read_one_by_one(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uncommitted, "is_local", lambda _: False)
+    monkeypatch.setattr(uncommitted, "spellings", lambda namespace, _: (namespace,))
+    staged = {stats.physical_address for branch in ("main", "dev") for stats in staged_objects(repository, branch)}
     branches = [f"b{number}" for number in range(5)]
     for branch in branches:
         repository.branch(branch)
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         proxy.instead(PREPARE, gone_while_listed(repository, *branches))
         collector = Collector(spark, repository, server=server_at(lake, proxy.url))
-        collector.materialize("store_listing")
-        with pytest.raises(IncompleteAnswerError, match="deleted during each of 5 lists"):
-            collector.materialize("uncommitted")
+        collector.materialize("store_listing", "uncommitted")
+        assert proxy.count(PREPARE) == 5
+    assert collector.addresses("uncommitted") == {address.removeprefix("local://lake/") for address in staged}
+
+
+def test_without_any_list_there_is_no_answer(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        repository.branch(f"b{number}")
+
+    def gone(*_: object) -> None:
+        repository.delete_branch(repository.lake.client.branches_api.list_branches("lake").results[0].id)
+        raise RepositoryNotFoundError("lake")
+
+    monkeypatch.setattr(uncommitted, "prepare_uncommitted", gone)
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing")
+    with pytest.raises(IncompleteAnswerError, match="ended none of these lists"):
+        collector.materialize("uncommitted")
 
 
 @pytest.mark.parametrize("is_whole_list", [True, False])
@@ -347,7 +377,7 @@ def test_a_page_with_the_content_of_another_is_refused(
         return iter([(key, answers[key]) for key in read])
 
     monkeypatch.setattr(LocalStore, "read_many", shifted)
-    with pytest.raises(CorruptFileError, match=r"bytes were read|it was read twice, with different content"):
+    with pytest.raises(CorruptFileError, match=r"bytes, but|it was read twice, with different content"):
         collector.materialize("uncommitted")
     open_read = LocalStore.open_read
 
