@@ -58,7 +58,9 @@ def answer_heads(server: FaultyS3, folder: str, *, shifted: str = "") -> None:
 
 
 @pytest.mark.parametrize("shifted", ["", "all", "each connection"])
-def test_md5s_of_marked_objects(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3, shifted: str) -> None:
+def test_md5s_of_marked_objects(
+    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3, shifted: str
+) -> None:
     repository, server = in_s3, store_in_s3.server
     repository.keep_days(1)
     for number in range(14):
