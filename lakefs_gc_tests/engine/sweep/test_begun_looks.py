@@ -8,13 +8,14 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.shown import hidden_twins
 from lakefs_gc.engine.sweep import second_look, sweep
 from lakefs_gc.errors import StaleLookError
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.storage.local import LocalStore
-from lakefs_gc_tests.support.looking import Looking, nothing
+from lakefs_gc_tests.support.looking import CONTENT, Looking, nothing
 
 
 def test_the_server_lists_while_the_mark_is_read(looking: Looking) -> None:
@@ -92,7 +93,35 @@ def test_a_large_sweep_reads_its_objects_first(looking: Looking) -> None:
     assert not begun
 
 
-def test_a_sweep_that_has_nothing_left_ends(looking: Looking) -> None:
+def test_a_sweep_that_has_nothing_left_does_not_look(looking: Looking) -> None:
     looking.collector.sweep(looking.mark)
+    looks = list[int]()
+    looking.around(second_look, "foreign_references", lambda: looks.append(1), nothing)
     looking.collector.sweep(looking.mark)
     assert looking.collector.swept == {looking.key: "deleted", looking.garbage: "deleted"}
+    assert not looks
+
+
+@pytest.mark.parametrize("sums", [False, True], ids=["few paths", "contents"])
+def test_only_ranges_of_new_heads_are_read_again(looking: Looking, sums: bool) -> None:
+    """A branch moves while the server lists, and its new head has the object as a hidden twin."""
+    looking.first_commit()
+    for number in range(12):
+        looking.repository.branch(f"b{number}")
+        looking.repository.put("q", CONTENT, branch=f"b{number}")
+        looking.repository.put("own", f"{number}", branch=f"b{number}")
+        looking.repository.commit(branch=f"b{number}")
+    if sums:
+        looking.collector.safety = SafetyParameters(max_twin_lookups=1)
+    reads = list[str]()
+
+    def reading(data: bytes, file: str, **options: bool) -> pa.RecordBatch:
+        reads.append(file)
+        return read_range(data, file, **options)
+
+    looking.patch.setattr(hidden_twins, "read_range", reading)
+    looking.around(second_look, "read_heads_ahead", nothing, looking.hide)
+    looking.sweep()
+    ahead = looking.collector.manifest("look_1_twins_ahead_paths")
+    assert (ahead.facts["summed"] > 0) is sums
+    assert sums or len(reads) <= 2 * len(set(reads)), "each range twice: its sizes, and then its paths"

@@ -26,7 +26,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema, known_table, to_arrow
 from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, greatest_of, local_rows, rows_of, with_text
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, work_here
-from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.known_commits import keep_commits
 from lakefs_gc.engine.workspace.known_ranges import known_ranges, remember_ranges
@@ -257,7 +257,9 @@ def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int, known: Known
         metaranges, tables = _without_known(spark, located, metaranges.schema)
     ranges = in_files(metaranges, _read_metaranges(cache, cores, known, remembers), schemas.ACTIVE_RANGES, cores)
     if tables:
-        ranges = rows_of(spark, pa.concat_tables([*tables, to_arrow(ranges)]), schemas.ACTIVE_RANGES)
+        with driver_errors():
+            read = to_arrow(ranges)
+        ranges = rows_of(spark, pa.concat_tables([*tables, read]), schemas.ACTIVE_RANGES)
     # If metaranges disagree on the number of entries of a range, the greatest number makes reading the range fail.
     return greatest_of(ranges, "range_id", "entries")
 

@@ -51,7 +51,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
-from lakefs_gc.engine.spark.local_rows import columns_of, local_rows, rows_with, rows_without
+from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, local_rows, rows_with, rows_without
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
@@ -179,9 +179,16 @@ def read_heads_ahead(unreferenced: DataFrame, heads: Heads, search: TwinSearch) 
 def _paths_of_heads(unreferenced: DataFrame, metaranges: Iterable[str], search: TwinSearch) -> HeadPaths | None:
     """Return which paths of these metaranges may show an unreferenced object; None if there is no such object."""
     metaranges = frozenset(metaranges)
-    known = search.head_paths.get(metaranges)
-    if known is not None and known.unreferenced is unreferenced:
-        return known
+    # Distinct contents have no ranges, so they are not known of some ranges only.
+    earlier = [
+        known
+        for known in search.head_paths
+        if known.unreferenced is unreferenced
+        and (known.metaranges == metaranges or not known.paths.manifest.facts["summed"])
+    ]
+    for known in earlier:
+        if known.metaranges == metaranges:
+            return known
     spark, wanted = search.context.spark, unreferenced
     sizes = filter_of(columns_of(unreferenced, "size"))
     if sizes is None:
@@ -190,10 +197,14 @@ def _paths_of_heads(unreferenced: DataFrame, metaranges: Iterable[str], search: 
         sizes = sizes.including(ANY_SIZE)
         wanted = unreferenced.select("size").union(local_rows(spark, [(ANY_SIZE,)], "size long"))
     ranges = search.keep("head_ranges", head_ranges_of(search.context, search.run, sorted(metaranges)), HEAD_RANGES)
-    same_size = rows_with(_paths(ranges.dataframe, sizes, search), wanted, "size")
-    read = HeadPaths(unreferenced, ranges, _keep_paths(search, "paths", same_size))
-    search.head_paths[metaranges] = read
-    return read
+    unread = ranges.dataframe
+    for known in earlier:
+        unread = rows_without(unread, known.ranges.dataframe, "range_id")
+    read = rows_with(_paths(unread, sizes, search), wanted, "size")
+    read_before = (rows_with(known.paths.dataframe, ranges.dataframe, "range_id") for known in earlier)
+    paths = _keep_paths(search, "paths", distinct_union((read, *read_before)) if earlier else read)
+    search.head_paths.append(HeadPaths(unreferenced, metaranges, ranges, paths))
+    return search.head_paths[-1]
 
 
 def _keep_paths(search: TwinSearch, name: str, paths: DataFrame) -> Dataset:

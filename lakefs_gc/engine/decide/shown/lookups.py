@@ -54,6 +54,7 @@ class HeadPaths:
     """
 
     unreferenced: DataFrame
+    metaranges: frozenset[str]
     ranges: Dataset
     paths: Dataset
 
@@ -75,8 +76,8 @@ class TwinSearch:
     object it is about, and nothing looks again at what a second look decides."""
     contents: list[Dataset] = field(default_factory=list)
     """Objects whose MD5 was asked for (columns ``CONTENTS``), each in one of them. Several searches may share them."""
-    head_paths: dict[frozenset[str], HeadPaths] = field(default_factory=dict)
-    """What was read of heads, by their metaranges. Several searches may share it."""
+    head_paths: list[HeadPaths] = field(default_factory=list)
+    """What was read of heads. Several searches may share it."""
 
     @property
     def max_lookups(self) -> int:

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.workspace import range_cache
+from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import (
     CorruptFileError,
     CorruptRangeError,
@@ -334,3 +336,18 @@ def test_a_shared_history_is_read_once(
     # For main, pages of 10, of 100, and the rest. For each other head, one page.
     assert logs == 3 + 12
     assert proxy.count("/branches") == proxy.count("/tags") == 1
+
+
+def test_a_metarange_that_workers_cannot_read_beside_remembered_ones(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.keep_days(10)
+    repository.put("a")
+    repository.commit()
+    Collector(spark, repository).collect()
+    repository.put("b")
+    file = f"{METADATA_FOLDER}{repository.metarange_of(repository.commit())}"
+    repository.store.delete_many([file])
+    monkeypatch.setattr(range_cache, "few_to_read", lambda cores, located: False)
+    with pytest.raises(ObjectNotFoundError, match=file):
+        Collector(spark, repository).collect()
