@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import Protections
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.decide.shown import hidden_twins, shown_objects, unlisted_changes
-from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.sweep import commit_readings, second_look
 from lakefs_gc.lakefs.models import PreparedCommits
 from lakefs_gc_tests.support.looking import CONTENT, Looking, nothing
 
@@ -58,10 +58,10 @@ def test_heads_that_were_others_during_the_reading(looking: Looking, how: str) -
     head = looking.commit_and_delete()
     looking.move_after_second_lookups()
     if how == "old head":
-        looking.around(second_look, "active_ranges", lambda: looking.be_behind(head=first), looking.catch_up)
+        looking.around(commit_readings, "active_ranges", lambda: looking.be_behind(head=first), looking.catch_up)
     else:
         delete, create = looking.repository.delete_branch, looking.repository.branch
-        looking.around(second_look, "active_ranges", lambda: delete("late"), lambda: create("late", head))
+        looking.around(commit_readings, "active_ranges", lambda: delete("late"), lambda: create("late", head))
     looking.sweep()
 
 
@@ -97,7 +97,7 @@ def test_without_rules_a_head_that_is_searched_last_needs_one_more_reading(looki
         readings.append(1)
         return active_ranges(*arguments, **options)
 
-    looking.patch.setattr(second_look, "active_ranges", reading)
+    looking.patch.setattr(commit_readings, "active_ranges", reading)
     looking.around(second_look, "find_twins", lambda: looking.repository.put("n"), looking.repository.commit)
     looking.sweep()
     assert len(readings) == 3

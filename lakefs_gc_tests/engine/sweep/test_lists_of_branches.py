@@ -16,6 +16,7 @@ from lakefs_gc.engine.decide.shown.hidden_twins import TwinPaths, find_twins
 from lakefs_gc.engine.decide.shown.lookups import TwinSearch
 from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.sweep.commit_readings import CommitReadings
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -233,7 +234,7 @@ def test_a_branch_that_is_deleted_and_created_again_during_a_look_is_searched(
             if self.state == "there" and "find_shown" in asking:
                 self.state = "deleted"
                 repository.delete_branch("dev")
-            elif self.state == "deleted" and "_read_commits" in asking:
+            elif self.state == "deleted" and "read_active" in asking:
                 self.state = "created again"
                 repository.branch("dev")
                 repository.stage("elsewhere", stray, branch="dev", size_bytes=9)
@@ -291,16 +292,16 @@ def test_what_was_moved_to_a_branch_that_was_searched_is_found(
     checksum = repository._client.objects_api.stat_object("lake", "main", "committed").checksum
     path, stated = ("committed", {"checksum": checksum}) if is_hidden else ("elsewhere", {})
     events: list[str] = []
-    read = second_look.SecondLook._read_commits
+    read = CommitReadings.read_active
 
-    def move(look: second_look.SecondLook, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
+    def move(readings: CommitReadings, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
         if again == "_again":
             events.append("moved")
             repository.stage(path, twin_on_dev, size_bytes=9, **stated)
             repository.delete_branch("dev")
-        return read(look, staged, again, **rules)
+        return read(readings, staged, again, **rules)
 
-    monkeypatch.setattr(second_look.SecondLook, "_read_commits", move)
+    monkeypatch.setattr(CommitReadings, "read_active", move)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert events == ["moved"]
     assert repository.read(path) == b"of size 9"
@@ -340,16 +341,16 @@ def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.Monk
     events: list[str] = []
     files = uncommitted._files
     monkeypatch.setattr(uncommitted, "_files", lambda *arguments: [] if events else files(*arguments))
-    read = second_look.SecondLook._read_commits
+    read = CommitReadings.read_active
 
-    def create(look: second_look.SecondLook, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
+    def create(readings: CommitReadings, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
         if again == "_again":
             events.append("created")
             repository.branch("late")
             repository.stage("other", stray, branch="late", size_bytes=11)
-        return read(look, staged, again, **rules)
+        return read(readings, staged, again, **rules)
 
-    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
+    monkeypatch.setattr(CommitReadings, "read_active", create)
     return events
 
 
@@ -393,12 +394,12 @@ def test_another_new_branch_keeps_no_garbage(
         repository.put(f"staged-{number}", "of size 11!", branch="dev")
     garbage = repository.put_stray("data/s/garbage", b"of size 11!")
     mark = collector.mark_objects(garbage)
-    read = second_look.SecondLook._read_commits
+    read = CommitReadings.read_active
 
-    def create(look: second_look.SecondLook, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
+    def create(readings: CommitReadings, staged: Dataset, again: str = "", **rules: Any) -> Dataset:
         if again == "_again":
             repository.branch("unrelated")
-        return read(look, staged, again, **rules)
+        return read(readings, staged, again, **rules)
 
-    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
+    monkeypatch.setattr(CommitReadings, "read_active", create)
     assert counts(collector.sweep(mark)) == {"deleted": 1}

@@ -9,7 +9,7 @@ import pytest
 
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.decide.shown import hidden_twins, shown_objects, unlisted_changes
-from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.sweep import commit_readings, second_look
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc_tests.support.looking import CONTENT, Looking, nothing
 
@@ -19,7 +19,7 @@ def test_a_head_that_only_the_reading_of_commits_has_seen_is_searched(looking: L
     first = looking.first_commit()
     looking.hide()
     looking.be_behind(head=first)
-    looking.around(second_look, "active_ranges", looking.catch_up, lambda: looking.be_behind(head=first))
+    looking.around(commit_readings, "active_ranges", looking.catch_up, lambda: looking.be_behind(head=first))
     looking.around(second_look, "find_shown", nothing, looking.catch_up)
     looking.sweep()
 
@@ -56,7 +56,7 @@ def test_a_head_that_one_more_reading_of_commits_has_seen_is_searched(looking: L
         looking.be_behind(head=first)
         return output
 
-    looking.patch.setattr(second_look, "active_ranges", reading)
+    looking.patch.setattr(commit_readings, "active_ranges", reading)
     looking.sweep()
     assert len(readings) == 3
 
@@ -101,7 +101,7 @@ def test_a_branch_that_is_denied_during_the_first_search(looking: Looking) -> No
     first = looking.first_commit()
     looking.hide()
     looking.be_behind(head=first)
-    looking.around(second_look, "active_ranges", looking.catch_up, lambda: looking.be_behind(head=first))
+    looking.around(commit_readings, "active_ranges", looking.catch_up, lambda: looking.be_behind(head=first))
     searches = list[int]()
 
     def search(*arguments: Any, **options: Any) -> shown_objects.Shown:

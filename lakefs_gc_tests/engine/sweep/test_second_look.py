@@ -209,7 +209,7 @@ def test_what_looks_have_found_is_not_forgotten(
         found = {row["address"] for row in look(suspects).collect()}
         assert found & set(keys) == set(keys[:number])
         assert len(look._found) == 1
-        assert (len(look._seen_ranges), len(look._seen_files)) == (2, 2), "of the mark and of the last look"
+        assert (len(look._commits._seen_ranges), len(look._seen_files)) == (2, 2), "of the mark and of the last look"
 
 
 def test_what_a_look_has_found_staged_is_not_forgotten(

@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "what was committed during the search of a new branch is read",
         "engine/sweep/second_look.py",
-        'self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)',
+        'self._remember(self._commits.read_active(staged, "_of_new"), imported_meanwhile)',
         "self._remember(imported_meanwhile)",
         "engine/sweep/test_lists_of_branches.py",
         "is_committed_during_the_search",

@@ -75,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a sweep with more commits than the limit needs an override",
-        "engine/sweep/second_look.py",
+        "engine/sweep/commit_readings.py",
         'ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked',
         "engine/sweep/test_second_look_reads.py",
         "grew",
