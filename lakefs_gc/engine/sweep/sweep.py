@@ -94,7 +94,7 @@ def sweep(
     context.compute.scale(is_small)
     settings, began_at = context.settings.sweep, context.clock()
     passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only)
-    if is_small and not passes.was_ended():
+    if is_small and not passes.ended_before():
         passes.begin_look(begin_look)
     rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
@@ -177,7 +177,7 @@ class _Passes:
         """Return the records of the ledger, of one pass or of all. Columns: ``schemas.SWEEP``."""
         return ledger.read_ledger(self._context.spark, self._run.store, self._folder + sequence, self._context.cores)
 
-    def was_ended(self) -> bool:
+    def ended_before(self) -> bool:
         """Return whether a sweep of the mark or part has ended, so that there may be nothing to look for."""
         return bool(self._store.stat_many([MarkPaths.of(self._mark.mark_id).sweep_summary_of(self._only)]))
 
