@@ -173,7 +173,8 @@ class SecondLook:
             self._remember(self._read_foreign("_of_new"))
         heads = context.server.heads_of(run.repository)
         if heads != self._commits.heads if self._commits.reads_all else self._commits.has_history:
-            # Last of all: reading other repositories may take minutes, and commits may have become active meanwhile.
+            # Last of all: searching heads and reading other repositories may take minutes, and commits may have become
+            # active meanwhile.
             # Without rules all are active, and all metadata is listed again, so only if a branch has moved.
             self._remember(*self._commits.read_since(heads, staged))
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
@@ -250,15 +251,14 @@ class SecondLook:
         """Search the heads that no search has had. The lists of the searches may have been old.
 
         Those of a branch for which the server says then that it does not exist are searched again, up to three times.
-        The commits of these heads are read before each search, and commits once more after it: what left such a branch
-        meanwhile may be in them. The heads of that reading are not searched: on a busy server each list has new ones.
+        The commits of these heads are read before each search. What leaves such a branch meanwhile may be in those that
+        are read last of all. The heads of that reading are not searched: on a busy server each list has new ones.
         """
-        context, run = self._context, self._run
         heads = look_heads.unsearched()
         for number in range(_SEARCHES_AGAIN):
             if not heads:
                 return
-            # Without rules, the last reading has read all commits, and the one that follows reads the new ones.
+            # Without rules, the last reading has read all commits, and the last of all reads the new ones.
             for each in heads if self._commits.has_history and not self._commits.reads_all else ():
                 self._remember(*self._commits.read_since({**self._commits.heads, **each}, staged))
             name = f"_of_other_heads{again}_{number}"
@@ -266,10 +266,8 @@ class SecondLook:
                 searched.update(*(each.items() for each in heads))
                 paths = find_twins(sized, heads, replace(search, name=f"{search.name}{name}"))
                 paths.look_up_again()  # the first answers may be old, too
-                output = StageOutput(paths.kept(), context.clock())
+                output = StageOutput(paths.kept(), self._context.clock())
                 self._remember(self._datasets.keep("kept", output, name))
-            if self._commits.has_history or self._commits.reads_all:
-                self._remember(*self._commits.read_since(context.server.heads_of(run.repository), staged))
             heads = look_heads.unsearched(heads)
 
     def _read_foreign(self, again: str = "") -> Dataset:

@@ -92,7 +92,7 @@ def test_the_commits_of_a_head_that_only_the_first_list_of_a_look_has_are_read(l
     first = looking.first_commit()
     looking.be_behind(head=first)
     looking.commit_and_delete()
-    looking.around(second_look, "uncommitted", lambda: looking.catch_up_for_list(1), nothing)
+    looking.around(second_look, "begin_uncommitted", lambda: looking.catch_up_for_list(1), nothing)
     looking.sweep()
 
 

@@ -213,15 +213,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "denied_when_its_last_head",
     ),
     Mutant(
-        6,
-        "commits are read again after the last heads are searched",
-        "engine/sweep/second_look.py",
-        "                self._remember(*self._commits.read_since(context.server.heads_of(run.repository), staged))\n",
-        "                pass\n",
-        "engine/sweep/test_late_branches.py",
-        "while_the_last_head_is_searched",
-    ),
-    Mutant(
         12,
         "heads that only the last reading of commits has seen are searched",
         "engine/sweep/second_look.py",
