@@ -171,12 +171,10 @@ class SecondLook:
         if not facts["switched_off"] and any(facts["repositories"].get(o.name) != o.identity for o in others):
             # The list of the last reading may have been an old one, e.g. of a cache.
             self._remember(self._read_foreign("_of_new"))
-        heads = context.server.heads_of(run.repository)
-        if heads != self._commits.heads if self._commits.reads_all else self._commits.has_history:
+        if self._commits.has_history or self._commits.reads_all:
             # Last of all: searching heads and reading other repositories may take minutes, and commits may have become
             # active meanwhile.
-            # Without rules all are active, and all metadata is listed again, so only if a branch has moved.
-            self._remember(*self._commits.read_since(heads, staged))
+            self._remember(*self._commits.read_since(context.server.heads_of(run.repository), staged))
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 

@@ -90,12 +90,33 @@ def test_what_becomes_active_while(
     assert collector.swept == {expired.key: "resurrected"}
 
 
-def test_without_rules_what_is_committed_at_the_end_is_active(
-    spark: SparkSession, expired: Expired, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["its branch is deleted", "the last list of branches is old"])
+def test_without_rules_a_commit_that_no_list_of_branches_has(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """All metadata files are listed again, if a branch has moved."""
-    collector = Collector(spark, expired.repository)
+    """All metadata files are listed again at the end, also if no branch seems to have moved."""
+    repository.put("p", "content")
+    repository.commit(age_days=100)
+    key = repository.put_stray("data/s/x", b"0123456789")
+    collector = Collector(spark, repository)
     mark = collector.collect_and_mark()
-    expired.repository.keep_everything()
+    assert marked(repository, mark) == {key}
+    server, heads, commits = collector.server, collector.server.branch_heads, list[str]()
+
+    def comparing(*arguments: object) -> None:
+        if not commits:
+            old, branch = list(heads(repository.name)), "main" if "old" in how else "late"
+            if branch == "late":
+                repository.branch("late")
+            repository.stage("x", key, branch=branch)
+            commits.append(repository.commit(branch=branch))
+            if branch == "late":
+                repository.delete_branch("late")
+            else:
+                monkeypatch.setattr(server, "branch_heads", lambda name: iter(old))
+        refuse_overlaps(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(second_look, "refuse_overlaps", comparing)
     collector.sweep(mark)
-    assert collector.swept == {expired.key: "resurrected"}
+    assert commits
+    assert collector.swept == {key: "resurrected"}
