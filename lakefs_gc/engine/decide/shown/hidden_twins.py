@@ -177,7 +177,10 @@ def read_heads_ahead(unreferenced: DataFrame, heads: Heads, search: TwinSearch) 
 
 
 def _paths_of_heads(unreferenced: DataFrame, metaranges: Iterable[str], search: TwinSearch) -> HeadPaths | None:
-    """Return which paths of these metaranges may show an unreferenced object; None if there is no such object."""
+    """Return the paths of these metaranges that may show an unreferenced object; None if no object is unreferenced.
+
+    With paths of earlier readings they may be more than ``max_paths``, up to so many for each reading.
+    """
     metaranges = frozenset(metaranges)
     # Distinct contents have no ranges, so they are not known of some ranges only.
     earlier = [
