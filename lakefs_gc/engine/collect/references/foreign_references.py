@@ -144,9 +144,9 @@ def foreign_references(
     folders, list_files = _folders(readable), workspace.files_of(listed)
     read = _read_files(run.known_folders, folders, cache, cores, list_files, plain_names, plain)
     found = in_arrow(located, read, _FOUND, few=few, fits=partial(few_to_read, cores), tasks=tasks)
-    found, table = distinct_union((found,)), known_table(found)
+    found = distinct_union((found,))
     output = StageOutput(found, began_at, measures={"lost": F.count("lost")})
-    if table is not None:
+    if (table := known_table(found)) is not None:
         output = StageOutput(found, began_at, {"lost": table.num_rows - table["lost"].null_count})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     references = results.dataframe

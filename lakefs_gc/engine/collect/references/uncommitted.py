@@ -98,16 +98,16 @@ def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) 
     store = context.open_store(run.store)
     files = _files(store, run, prepared)
     paths = spread(local_rows(spark, files, "file string, size_bytes long"), max(1, len(files)))
-    addresses = in_arrow(paths, _read_files(run.store, run.namespace), schemas.UNCOMMITTED)
+    addresses = [in_arrow(paths, _read_files(run.store, run.namespace), schemas.UNCOMMITTED)]
     # The list of a server with a local store omits the objects that were linked by its own folder. Where only mounts
     # tell another name, such objects are rare, and `unlisted_changes` finds them by their number.
     has_names = is_local(run.namespace) or len(spellings(run.namespace, run.store.url)) > 1
     branches = (heads.keys() if has_names else set()) | _forgotten(server, run.repository, prepared)
     if branches:
         shown = [(address,) for address in _shown_uncommitted(server, run, sorted(branches))]
-        addresses = distinct_union((addresses, local_rows(spark, shown, schemas.UNCOMMITTED)))
+        addresses.append(local_rows(spark, shown, schemas.UNCOMMITTED))
     return StageOutput(
-        dataframe=distinct_union((addresses,)),
+        dataframe=distinct_union(addresses),
         began_at=listed.began_at,
         facts={
             "run_id": prepared.run_id,
