@@ -35,6 +35,9 @@ class AddressType(IntEnum):
     """A whole URL, inside or outside the namespace."""
 
 
+_ADDRESS_TYPES = {int(each): each for each in AddressType}
+
+
 @dataclass(frozen=True)
 class Entry:
     """One object of a commit or a staging area.
@@ -109,9 +112,10 @@ def decode_entry(data: bytes, *, file: str = "entry") -> Entry:
             address_type = protobuf.integer(value, file=file, bits=32)
         elif number == 7:
             content_type = protobuf.text(value, file=file)
-    if address_type not in AddressType.__members__.values():
+    known_type = _ADDRESS_TYPES.get(address_type)
+    if known_type is None:
         raise CorruptFileError(file, f"an entry has the unknown address type {address_type}")
-    return Entry(address, AddressType(address_type), size_bytes, last_modified_ns, e_tag, metadata, content_type)
+    return Entry(address, known_type, size_bytes, last_modified_ns, e_tag, metadata, content_type)
 
 
 def entry_identity(entry: Entry) -> bytes:

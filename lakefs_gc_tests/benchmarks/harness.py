@@ -22,6 +22,8 @@ Figure = float | int | str
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _POLL_SECONDS = 0.25
+_POLL_SHARE = 0.03
+"""Of one core. To sum up the memory of gigabytes takes the kernel tens of milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,11 @@ def watched() -> Iterator[Usage]:
 
     def poll() -> None:
         nonlocal own_seconds
-        while not stop.wait(_POLL_SECONDS):
+        duration = 0.0
+        while not stop.wait(max(_POLL_SECONDS, duration / _POLL_SHARE)):
+            began_at = time.perf_counter()
             watch.look()
+            duration = time.perf_counter() - began_at
         own_seconds = time.thread_time()
 
     thread = threading.Thread(target=poll, name="watch", daemon=True)

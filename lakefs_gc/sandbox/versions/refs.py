@@ -18,6 +18,7 @@ _VALID_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 _VALID_BRANCH = re.compile(r"\w[-\w]*", re.ASCII)
 _HASH = re.compile(r"[a-fA-F0-9]{1,64}")
 _COMMIT_ID_CHARACTERS = 64
+_KNOWN_COMMITS = 50_000
 _MODIFIER = re.compile(r"[~^@$][^~^@$]*")
 
 
@@ -137,6 +138,8 @@ class Refs:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Each page of a log walks all pages before it. A commit never changes, and only with its repository it ends.
+        self._known_commits: dict[tuple[str, str], CommitRecord] = {}
 
     # -- repositories
 
@@ -179,6 +182,7 @@ class Refs:
             for table in ("branches", "tags", "commits", "link_tokens", "copies", "tasks"):
                 connection.execute(f"DELETE FROM {table} WHERE repository = ?", (name,))
             connection.execute("DELETE FROM repositories WHERE name = ?", (name,))
+        self._known_commits = {}  # another one, because a thread may still add what it read before
 
     # -- branches
 
@@ -248,10 +252,18 @@ class Refs:
 
     def commit(self, repository: str, commit: str) -> CommitRecord:
         """Return the commit with this complete id. Raise ``NotFound``."""
-        row = self._row("SELECT * FROM commits WHERE repository = ? AND id = ?", repository, commit)
+        known, key = self._known_commits, (repository, commit)
+        if key in known:
+            return known[key]
+        row = self._row("SELECT * FROM commits WHERE repository = ? AND id = ?", *key)
         if row is None:
             raise NotFound("commit")
-        return _commit(row)
+        if len(known) >= _KNOWN_COMMITS:
+            self._known_commits = known = {}
+        record = _commit(row)
+        if not self._database.connection.in_transaction:  # it may be rolled back
+            known[key] = record
+        return record
 
     def has_commit(self, repository: str, commit: str) -> bool:
         """Return whether a commit with this complete id exists."""

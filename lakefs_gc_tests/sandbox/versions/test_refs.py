@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,3 +108,39 @@ def test_names_are_validated_like_in_lakefs() -> None:
     assert not any(map(is_branch_name, ("", "-a", "a/b", "a.b", "ä", "a b", "a\n")))
     assert all(map(is_tag_name, ("v1.0", "a~b", "ä")))
     assert not any(map(is_tag_name, ("@", "a.", "a.lock", "a..b", "a/b", "a@{b", "a b", "a:b", "a\tb")))
+
+
+def statements_of(database: Database, work: Callable[[], object]) -> int:
+    """Return the number of SQL statements of some work."""
+    statements: list[str] = []
+    database.connection.set_trace_callback(statements.append)
+    work()
+    database.connection.set_trace_callback(None)
+    return len(statements)
+
+
+def test_a_commit_is_read_from_the_database_once(tmp_path: Path) -> None:
+    database = Database(tmp_path / "refs.sqlite")
+    refs = Refs(database)
+    refs.add_commit("repo", record("a"))
+    assert statements_of(database, lambda: [refs.commit("repo", "a" * 64) for _ in range(3)]) == 1
+    database.close()
+
+
+def test_no_commit_outlives_its_repository(refs: Refs) -> None:
+    assert refs.commit("repo", "d" * 64).parents == ("b" * 64, "c" * 64)
+    refs.delete_repository("repo")
+    with pytest.raises(NotFound):
+        refs.commit("repo", "d" * 64)
+
+
+def test_a_commit_that_was_rolled_back_does_not_exist(tmp_path: Path) -> None:
+    database = Database(tmp_path / "refs.sqlite")
+    refs = Refs(database)
+    with pytest.raises(ZeroDivisionError), database.write():
+        refs.add_commit("repo", record("a"))
+        assert refs.commit("repo", "a" * 64).id == "a" * 64
+        raise ZeroDivisionError
+    with pytest.raises(NotFound):
+        refs.commit("repo", "a" * 64)
+    database.close()
