@@ -34,14 +34,14 @@ def encode_varint(value: int) -> bytes:
 
 def decode_varint(data: bytes, offset: int, *, file: str) -> tuple[int, int]:
     """Return the unsigned value at ``offset``, and the offset after it. Raise ``CorruptFileError``."""
-    value = 0
-    for position in range(offset, min(offset + _MAX_VARINT_BYTES, len(data))):
-        byte = data[position]
+    value, position = 0, offset
+    for byte in data[offset : offset + _MAX_VARINT_BYTES]:
         value |= (byte & 0x7F) << (7 * (position - offset))
+        position += 1
         if byte < 0x80:
             if value > _UINT64_MASK:
                 break
-            return value, position + 1
+            return value, position
     raise CorruptFileError(file, f"a number is truncated or too long at byte {offset} of a message")
 
 

@@ -27,6 +27,7 @@ from lakefs_gc.storage.location import StoreLocation
 
 _DATABASE_FILE = "sandbox.sqlite"
 _BACKGROUND_THREADS = 4
+_READING_THREADS = 8
 _DAY_SECONDS = 86_400
 _PREPARATION_SECONDS = _DAY_SECONDS
 
@@ -128,6 +129,8 @@ class Sandbox:
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._guard = threading.Lock()
         self._background = ThreadPoolExecutor(_BACKGROUND_THREADS, thread_name_prefix="sandbox-task")
+        self.readers = ThreadPoolExecutor(_READING_THREADS, thread_name_prefix="sandbox-read")
+        """The threads that read ahead. Each has a connection to the database, so requests share them."""
 
     def lock(self, repository: Repository) -> threading.RLock:
         """Return the lock that every operation holds while it moves a branch of the repository."""
@@ -153,6 +156,7 @@ class Sandbox:
     def close(self) -> None:
         """Finish the background tasks, and close the database."""
         self._background.shutdown(wait=True)
+        self.readers.shutdown(wait=True, cancel_futures=True)
         self.database.close()
 
 

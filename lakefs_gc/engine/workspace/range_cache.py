@@ -65,7 +65,11 @@ _MOST_TASKS = 16
 """In a small run. Each task may write the same addresses again, and the process of the run reads all of them."""
 
 _READS_AT_ONCE = 8  # of up to 20 MB each
-_SMALL_READS_AT_ONCE, _SMALL_BYTES = 16, 1024**2
+_SMALL_READS_AT_ONCE, _SMALL_BYTES = 32, 1024**2
+"""Of a process. Where a store answers after 30 ms, two workers read 2,000 ranges and 3,000 metaranges in 6.6 s, and in
+11.6 s with 8 reads at once."""
+_SMALL_READS_OF_ALL = 128
+"""Of a process times the cores, beyond ``_READS_AT_ONCE`` of each: a cluster must not send a store thousands."""
 _DECODED_TOGETHER_BYTES = 8 * 1024**2
 _TASKS_PER_CORE = 4
 _ORPHAN_AGE = timedelta(hours=6)  # of a pack without an index: a writer may still be about to write the index
@@ -100,24 +104,27 @@ class RangeCache:
 
         ``files`` has the columns ``store_url`` (with a final slash) and ``range_id``, and any others. If it matters
         that a file still exists in its store, ``existing`` (columns ``range_id`` and ``size_bytes``) lists the files
-        that do. All others are read from the store, never from the cache. In a small run the files get the column
-        ``size_bytes``, too. Removes the least recently used packs of a cache that is too large.
+        that do. All others are read from the store, never from the cache. Then the files get the column ``size_bytes``,
+        too. Removes the least recently used packs of a cache that is too large.
         """
         packs = self.prune()
         if is_small(spark):
             return self._locate_here(files, packs, existing)
         tasks = cores * _TASKS_PER_CORE
+        if existing is not None:
+            files = files.join(existing.select("range_id", "size_bytes"), "range_id", "left")
         if not packs:
             no_position = (F.lit(None).cast(column.dataType).alias(column.name) for column in POSITION)
             return spread(files.select("*", *no_position), tasks)
         names = spread(local_rows(spark, [(pack,) for pack in packs], "pack string"), min(cores, len(packs)))
         index = in_arrow(names, read_indexes(self.location), INDEX)
-        if existing is not None:
-            index = index.join(existing.select("range_id"), "range_id", "left_semi")
         # Two concurrent runs may both have cached a file.
         once = index.groupBy(*KEY).agg(F.max(F.struct(*POSITION.names)).alias("position")).select(*KEY, "position.*")
         # All files of a pack go to one task, which reads the pack once.
         located = files.join(once, list(KEY), "left")
+        if existing is not None:  # a file that has no size does not exist
+            exists = F.col("size_bytes").isNotNull()
+            located = located.withColumns({name: F.when(exists, F.col(name)) for name in POSITION.names})
         located = spread(located, tasks, F.coalesce("pack", "range_id"))
         return located.sortWithinPartitions("pack")
 
@@ -231,15 +238,14 @@ def read_through(
             if decoded is not None:
                 yield row, decoded
         for store_url in {row["store_url"] for row in cold}:
-            by_key = {_name(row): row for row in cold if row["store_url"] == store_url}
             store = worker_store(StoreLocation(store_url))
-            at_once = _reads_at_once(by_key.values())
-            for key, data in _together(read_named(store, by_key, concurrency=at_once, refused=refused)):
-                row = by_key[key]
-                decoded = decode(data, _name(row), row)
-                if decoded is not None:
-                    yield row, decoded
-                    writer.add(row, data)
+            for at_once, by_key in _by_size([row for row in cold if row["store_url"] == store_url], cores):
+                for key, data in _together(read_named(store, by_key, concurrency=at_once, refused=refused)):
+                    row = by_key[key]
+                    decoded = decode(data, _name(row), row)
+                    if decoded is not None:
+                        yield row, decoded
+                        writer.add(row, data)
     writer.write()
     if writer.skipped and cache.max_bytes:
         logger.warning(
@@ -267,10 +273,16 @@ def _together(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]
     yield from waiting
 
 
-def _reads_at_once(rows: Iterable[Row]) -> int:
-    """As many for one process as two workers have at once, if the rows state that all files are small."""
-    are_small = all((row.get("size_bytes") or _SMALL_BYTES) < _SMALL_BYTES for row in rows)
-    return _SMALL_READS_AT_ONCE if are_small else _READS_AT_ONCE
+def _by_size(rows: list[Row], cores: int) -> Iterator[tuple[int, dict[str, Row]]]:
+    """Yield how many files to read at once, and these files by name: those that are stated to be small, and others."""
+    sizes = [row.get("size_bytes") for row in rows]
+    small = [row for row, size in zip(rows, sizes, strict=True) if size is not None and size < _SMALL_BYTES]
+    large = [row for row, size in zip(rows, sizes, strict=True) if size is None or size >= _SMALL_BYTES]
+    if small:
+        at_once = max(_READS_AT_ONCE, min(_SMALL_READS_AT_ONCE, _SMALL_READS_OF_ALL // cores))
+        yield at_once, {_name(row): row for row in small}
+    if large:
+        yield _READS_AT_ONCE, {_name(row): row for row in large}
 
 
 def _name(row: Row) -> str:

@@ -10,9 +10,12 @@ import binascii
 import json
 import random
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, islice
 
 import pyarrow as pa
 
@@ -25,11 +28,16 @@ from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, write
 from lakefs_gc.lakefs.active_commits import Commit, active_commits
 from lakefs_gc.sandbox.context import Sandbox, writable
 from lakefs_gc.sandbox.problems import ApiError, NotFound
+from lakefs_gc.sandbox.state.records import Difference
 from lakefs_gc.sandbox.versions.branches import uncommitted
-from lakefs_gc.sandbox.versions.refs import Repository
+from lakefs_gc.sandbox.versions.refs import Branch, Repository
 
 _FOLDER = "_lakefs/retention/gc/"
 _BATCH_ROWS = 8192
+_BRANCHES_AHEAD = 8
+
+_Here = tuple[str, str, str]
+"""Branch, path and copy, as in ``Position``."""
 
 
 @dataclass(frozen=True)
@@ -129,11 +137,12 @@ def prepare_uncommitted(sandbox: Sandbox, repository: Repository, position: Posi
     rows = _Rows()
     next_token = ""
     deadline = time.monotonic() + sandbox.options.uncommitted_page_seconds
-    for here, address, date in _referenced_addresses(sandbox, repository, position or Position(run_id, "", "")):
+    rows_from_here = _referenced_addresses(sandbox, repository, position or Position(run_id, "", ""))
+    for (branch, path, copy), address, date in rows_from_here:
         is_full = rows.size_bytes > sandbox.options.uncommitted_page_bytes or time.monotonic() > deadline
         # A page has at least one row, so that even a page size of zero makes progress.
         if rows.size_bytes and is_full:
-            next_token = _encode_position(here)
+            next_token = _encode_position(Position(run_id, branch, path, copy))
             break
         rows.append(address, date)
     if not rows.size_bytes:
@@ -174,7 +183,7 @@ class _Rows:
 
 def _referenced_addresses(
     sandbox: Sandbox, repository: Repository, start: Position
-) -> Iterator[tuple[Position, str, int]]:
+) -> Iterator[tuple[_Here, str, int]]:
     """Yield position, address below the namespace and date in seconds of staged entries, then of tracked copies."""
     if not start.copy:
         yield from _staged_addresses(sandbox, repository, start)
@@ -182,7 +191,7 @@ def _referenced_addresses(
     if is_tracking and _age_seconds(sandbox, start.run_id) > sandbox.copies.lifetime_seconds:
         raise ApiError(400, "the preparation took too long, copies since its start may be forgotten: start a new one")
     for address, date in sandbox.copies.addresses(repository.name, start.copy):
-        yield Position(start.run_id, "", "", address), address, date
+        yield ("", "", address), address, date
 
 
 def _age_seconds(sandbox: Sandbox, run_id: str) -> float:
@@ -192,28 +201,46 @@ def _age_seconds(sandbox: Sandbox, run_id: str) -> float:
         raise ApiError(400, "invalid continuation token") from None
 
 
-def _staged_addresses(
-    sandbox: Sandbox, repository: Repository, position: Position
-) -> Iterator[tuple[Position, str, int]]:
+def _staged_addresses(sandbox: Sandbox, repository: Repository, position: Position) -> Iterator[tuple[_Here, str, int]]:
     """Yield position, address and date of the uncommitted entries of each branch, including hidden branches.
 
     As in lakeFS, a record with the identity of the committed record is not a change, so its address is omitted.
     """
-    for branch in sandbox.refs.branches(repository.name):
-        if branch.name < position.branch:
-            continue
-        start = position.path.encode() if branch.name == position.branch else b""
+    for branch, begun in _begun_ahead(sandbox, repository, position):
         try:
-            for difference in uncommitted(sandbox, repository, branch, start):
+            for difference in begun.result():
                 if difference.right is None:
                     continue
                 entry = difference.right.entry
                 address = relative_address(entry.address, entry.address_type, repository.folder)
                 if address is not None:
-                    here = Position(position.run_id, branch.name, difference.right.path)
-                    yield here, address, entry.last_modified_ns // 1_000_000_000
+                    yield (branch, difference.right.path, ""), address, entry.last_modified_ns // 1_000_000_000
         except NotFound:  # the branch was deleted meanwhile, so its entries are garbage
             continue
+
+
+def _begun_ahead(
+    sandbox: Sandbox, repository: Repository, position: Position
+) -> Iterator[tuple[str, Future[Iterator[Difference]]]]:
+    """Yield the branches from a position on, each with its changes, of which the first was read by a thread.
+
+    To read the metaranges of 1,000 heads one after the other takes 35 s in a store that answers after 30 ms.
+    """
+
+    def begin(branch: Branch) -> Iterator[Difference]:
+        start = position.path.encode() if branch.name == position.branch else b""
+        changes = uncommitted(sandbox, repository, branch, start)
+        return chain(list(islice(changes, 1)), changes)
+
+    branches = (each for each in sandbox.refs.branches(repository.name) if each.name >= position.branch)
+    begun = deque((each.name, sandbox.readers.submit(begin, each)) for each in islice(branches, _BRANCHES_AHEAD))
+    try:
+        while begun:
+            yield begun.popleft()
+            begun.extend((each.name, sandbox.readers.submit(begin, each)) for each in islice(branches, 1))
+    finally:
+        for _, future in begun:
+            future.cancel()
 
 
 def _encode_position(position: Position) -> str:

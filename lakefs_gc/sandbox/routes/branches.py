@@ -47,7 +47,7 @@ def _shown(difference: Difference | bytes) -> dict[str, Any]:
     return {
         "path": difference.key.decode(),
         "path_type": "object",
-        "size_bytes": record.entry.size_bytes if record else 0,
+        "size_bytes": record.size_bytes if record else 0,
         "type": difference.type.value,
     }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from lakefs_gc.formats.entry import Entry, decode_entry, encode_entry, entry_identity
+from lakefs_gc.formats.entry import Entry, decode_entry, encode_entry, entry_identity, entry_size_bytes
 
 T = TypeVar("T")
 
@@ -30,6 +30,11 @@ class Record:
     def entry(self) -> Entry:
         """Return the entry."""
         return decode_entry(self.data, file=self.path)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the entry."""
+        return entry_size_bytes(self.data, file=self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from lakefs_gc.sandbox.context import Sandbox, writable
 from lakefs_gc.sandbox.problems import ApiError, NotFound, dirty
-from lakefs_gc.sandbox.state.records import Change, Difference, DifferenceType
+from lakefs_gc.sandbox.state.records import Change, Difference, DifferenceType, Record
 from lakefs_gc.sandbox.versions.refs import Branch, CommitRecord, Repository, new_staging_token
 
 
@@ -91,9 +91,11 @@ def _differences(
     sandbox: Sandbox, repository: Repository, branch: Branch, tokens: tuple[str, ...], start: bytes
 ) -> Iterator[Difference]:
     tree = sandbox.refs.commit(repository.name, branch.commit_id).meta_range_id
-    committed = sandbox.committed(repository)
+    committed: Callable[[bytes], Record | None] | None = None
     for change in sandbox.staging.changes(tokens, start):
-        left, right = committed.get(tree, change.key), change.record
+        if committed is None:  # at the first change: a branch without any needs no tree
+            committed = sandbox.committed(repository).getter(tree)
+        left, right = committed(change.key), change.record
         if right is None:
             if left is not None:
                 yield Difference(DifferenceType.REMOVED, change.key, left, None)

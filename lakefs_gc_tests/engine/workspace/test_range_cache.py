@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.session import scale_session
 from lakefs_gc.engine.workspace import packs, range_cache
-from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, _by_size, read_through
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError, ObjectNotFoundError
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.storage.location import StoreLocation
@@ -357,10 +357,24 @@ def test_each_file_is_decoded_once_and_cached(
     assert cached.read().keys() == set(cached.ids)
 
 
-@pytest.mark.parametrize(("sizes", "expected"), [((1, 3000), 16), ((1, 20 * 1024**2), 8), ((1, None), 8)])
-def test_small_files_are_read_many_at_once(sizes: tuple[int | None, ...], expected: int) -> None:
-    rows = [{} if size is None else {"size_bytes": size} for size in sizes]
-    assert range_cache._reads_at_once(rows) == expected
+@pytest.mark.parametrize(
+    ("cores", "sizes", "expected"),
+    [
+        (2, (1, 3000), {32: [0, 1]}),
+        (2, (1, 20 * 1024**2, 1024**2), {32: [0], 8: [1, 2]}),
+        (2, (None, 5, None), {32: [1], 8: [0, 2]}),
+        (8, (1, 2), {16: [0, 1]}),
+        (100, (1, 2), {8: [0, 1]}),
+        (2, (), {}),
+    ],
+)
+def test_small_files_are_read_many_at_once(
+    cores: int, sizes: tuple[int | None, ...], expected: dict[int, list[int]]
+) -> None:
+    rows: list[Row] = [{"range_id": str(number), "size_bytes": size} for number, size in enumerate(sizes)]
+    read = {at_once: [int(row["range_id"]) for row in files.values()] for at_once, files in _by_size(rows, cores)}
+    assert read == expected
+    assert list(_by_size([{"range_id": "0"}], 2)) == [(8, {"_lakefs/0": {"range_id": "0"}})]
 
 
 def test_files_of_a_small_run_have_their_sizes(
