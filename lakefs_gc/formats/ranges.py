@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ METARANGE_SCHEMA = pa.schema(
 """Columns of ``read_metarange``: the file name of the range, its first and last path, its entries, estimated bytes."""
 
 _RANGE_ID = re.compile(rb"[0-9a-f]{64}")
+_DESCRIPTIONS = 20_000
+"""The most descriptions of ranges that are remembered, each of about 600 bytes."""
 
 
 class TableKind(StrEnum):
@@ -142,26 +145,30 @@ def read_metarange(data: Any, file: str) -> pa.RecordBatch:
     table = _open(data, file, TableKind.METARANGE)
     pairs = table.pairs()
     _check_count(table)
-    columns: dict[str, list[Any]] = {name: [] for name in METARANGE_SCHEMA.names}
-    for key, value in zip(pairs["key"].to_pylist(), pairs["value"].to_pylist(), strict=True):
-        try:
-            range_id, message = decode_value(value, file=file)
-            described = decode_range_data(message, file=file)
-        except CorruptFileError as error:
-            raise table.corrupt(error.facts["reason"]) from None
-        if not _RANGE_ID.fullmatch(range_id):
-            raise table.corrupt(f"{range_id[:80]!r} is not the id of a range")
-        if described.max_key != key or described.min_key > key or described.count < 0:
-            raise table.corrupt(f"the description of range {range_id.decode()} is inconsistent")
-        columns["range_id"].append(range_id.decode())
-        columns["min_key"].append(described.min_key)
-        columns["max_key"].append(described.max_key)
-        columns["entries"].append(described.count)
-        columns["estimated_size"].append(described.estimated_size_bytes)
     try:
-        return pa.RecordBatch.from_pydict(columns, schema=METARANGE_SCHEMA)
+        rows = [_described(*pair) for pair in zip(*(pairs[name].to_pylist() for name in ("key", "value")), strict=True)]
+    except CorruptFileError as error:
+        raise table.corrupt(error.facts["reason"]) from None
+    columns = zip(*rows, strict=True) if rows else ((),) * len(METARANGE_SCHEMA)
+    try:
+        return pa.RecordBatch.from_pydict(
+            dict(zip(METARANGE_SCHEMA.names, map(list, columns), strict=True)), schema=METARANGE_SCHEMA
+        )
     except (pa.ArrowInvalid, OverflowError):
         raise table.corrupt("a range has an invalid size") from None
+
+
+@lru_cache(_DESCRIPTIONS)
+def _described(key: bytes, value: bytes) -> tuple[str, bytes, bytes, int, int]:
+    """Return a row of ``METARANGE_SCHEMA``. Raise ``CorruptFileError``. Most commits share most of their ranges."""
+    range_id, message = decode_value(value)
+    described = decode_range_data(message)
+    if not _RANGE_ID.fullmatch(range_id):
+        raise CorruptFileError("value", f"{range_id[:80]!r} is not the id of a range")
+    if described.max_key != key or described.min_key > key or described.count < 0:
+        raise CorruptFileError("value", f"the description of range {range_id.decode()} is inconsistent")
+    sizes = described.count, described.estimated_size_bytes
+    return range_id.decode(), described.min_key, described.max_key, *sizes
 
 
 def _open(data: Any, file: str, expected: TableKind) -> Table:

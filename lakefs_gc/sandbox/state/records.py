@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from lakefs_gc.formats.entry import Entry, decode_entry, encode_entry, entry_identity, entry_size_bytes
 
 T = TypeVar("T")
 
+# Tuples, because frozen dataclasses take four times as long to make: a preparation makes millions.
 
-@dataclass(frozen=True, slots=True)
-class Record:
+
+class Record(NamedTuple):
     """A logical path (its bytes) and its entry as it is stored: ``data`` is an ``Entry`` message."""
 
     key: bytes
@@ -37,8 +37,7 @@ class Record:
         return entry_size_bytes(self.data, file=self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A change to a path: a new record, or None for a removal."""
 
     key: bytes
@@ -54,8 +53,7 @@ class DifferenceType(StrEnum):
     CONFLICT = "conflict"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """A path at which two trees differ: ``left`` is None where it was added, ``right`` where it was
     removed.
     """

@@ -137,10 +137,15 @@ def test_no_commit_outlives_its_repository(refs: Refs) -> None:
 def test_a_commit_that_was_rolled_back_does_not_exist(tmp_path: Path) -> None:
     database = Database(tmp_path / "refs.sqlite")
     refs = Refs(database)
-    with pytest.raises(ZeroDivisionError), database.write():
-        refs.add_commit("repo", record("a"))
-        assert refs.commit("repo", "a" * 64).id == "a" * 64
-        raise ZeroDivisionError
+
+    def fail_after_a_commit() -> None:
+        with database.write():
+            refs.add_commit("repo", record("a"))
+            assert refs.commit("repo", "a" * 64).id == "a" * 64
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_a_commit()
     with pytest.raises(NotFound):
         refs.commit("repo", "a" * 64)
     database.close()
