@@ -47,22 +47,29 @@ class CommitReadings:
     def read_since(self, heads: Heads, staged: Dataset) -> list[Dataset]:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits.
 
-        Return the addresses: one dataset, or none if there is nothing to read.
+        Return the addresses, in at most two datasets.
         """
-        context, run, known, graph = self._context, self._run, self.heads, self.graph
-        rules, output = context.server.retention_rules(run.repository), None
+        context, run, found = self._context, self._run, list[Dataset]()
+        rules = context.server.retention_rules(run.repository)
         # Without rules all metadata is listed again: a commit that no branch has is active, too.
-        if rules is not None and graph is not None and rules_to_record(rules) == self._rules:
-            # Also a branch that is gone makes a difference: the default rule may retain its commits for longer.
-            if heads == known and not context.safety.protect.tags:  # a tag may be new
-                return []
-            output = ranges_since(context, run, rules, graph, heads, known, self._read_commit_ids)
-        self._readings_of_heads += 1
-        again = f"_of_heads_{self._readings_of_heads}"
+        if rules is None or not self.has_history or rules_to_record(rules) != self._rules:
+            found.append(self.read_active(staged, self._name_of_reading(), rules=rules))
+        # That reading lists the branches itself, and its lists may be old ones, without these heads.
+        if rules is None or self.graph is None or not self.has_history:
+            return found
+        # Also a branch that is gone makes a difference: the default rule may retain its commits for longer.
+        if heads == self.heads and (found or not context.safety.protect.tags):  # a tag may be new
+            return found
+        output = ranges_since(context, run, rules, self.graph, heads, self.heads, self._read_commit_ids)
+        again = self._name_of_reading()
         if output is None:
-            return [self.read_active(staged, again, rules=rules)]
+            return found or [self.read_active(staged, again, rules=rules)]
         ranges = self._datasets.keep("active_ranges", output, again)
-        return [self._read_unseen(ranges, again)] if ranges.manifest.rows else []
+        return [*found, self._read_unseen(ranges, again)] if ranges.manifest.rows else found
+
+    def _name_of_reading(self) -> str:
+        self._readings_of_heads += 1
+        return f"_of_heads_{self._readings_of_heads}"
 
     def read_active(self, staged: Dataset, again: str = "", *, rules: GCRules | AskForRules | None = ASK) -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""

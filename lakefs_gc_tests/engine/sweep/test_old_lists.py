@@ -197,3 +197,45 @@ def test_one_old_answer_when_the_second_search_meets_a_new_head(looking: Looking
     looking.patch.setattr(shown_objects, "find_twins", search)
     looking.sweep()
     assert len(searches) == 2
+
+
+@pytest.mark.parametrize("seen_by", ["first list", "search"])
+@pytest.mark.parametrize("changes", [False, True], ids=["rules stay", "rules change"])
+def test_the_commits_of_a_head_that_one_list_has_are_read_also_by_other_rules(
+    looking: Looking, seen_by: str, changes: bool
+) -> None:
+    """Nothing moves, and an unrelated rule is added. All other lists have an old head, also those of the new reading."""
+    first = looking.first_commit()
+    looking.be_behind(head=first)
+    looking.commit_and_delete()
+
+    def add_a_rule() -> None:
+        if changes:
+            looking.repository.keep_days(10, late=100, unrelated=7)
+
+    def before_the_search() -> None:
+        if seen_by == "search":
+            looking.catch_up_for_list(1)
+
+    if seen_by == "first list":
+        looking.around(second_look, "begin_uncommitted", lambda: looking.catch_up_for_list(1), nothing)
+    looking.around(commit_readings, "active_ranges", nothing, add_a_rule)
+    looking.around(second_look, "find_shown", before_the_search, nothing)
+    looking.sweep()
+
+
+def test_the_commits_of_a_head_that_one_list_has_are_read_after_an_old_answer_about_rules(looking: Looking) -> None:
+    server = looking.server
+    rules, old, answers = server.retention_rules, server.retention_rules("lake"), list[str]()
+    looking.repository.keep_days(10, late=100, unrelated=7)
+    first = looking.first_commit()
+    looking.be_behind(head=first)
+    looking.commit_and_delete()
+
+    def answer(repository: str) -> GCRules | None:
+        answers.append(repository)
+        return old if len(answers) == 2 else rules(repository)
+
+    looking.around(second_look, "begin_uncommitted", lambda: looking.catch_up_for_list(1), nothing)
+    looking.patch.setattr(server, "retention_rules", answer)
+    looking.sweep()
