@@ -25,6 +25,22 @@ class Ahead:
         if self._begun.setdefault((run, name), begun) is begun:
             threading.Thread(target=_do, args=(begun, work), name=f"ahead-{name}", daemon=True).start()
 
+    def keep(self, run: Hashable, name: str, result: Any) -> None:
+        """Keep the result of work that is done, until it is taken."""
+        done: Future[Any] = Future()
+        done.set_result(result)
+        self._begun[run, name] = done
+
+    def wait(self, run: Hashable, name: str) -> None:
+        """Wait for the work, if it was begun and not taken yet. Raises nothing."""
+        begun = self._begun.get((run, name))
+        if begun is not None:
+            begun.exception()
+
+    def has(self, run: Hashable, name: str) -> bool:
+        """Return whether the work was begun and not taken yet."""
+        return (run, name) in self._begun
+
     def take(self, run: Hashable, name: str) -> Any:
         """Wait for the work and return its result, once; None if it was not begun. Raises what the work raises."""
         begun = self._begun.pop((run, name), None)

@@ -10,6 +10,7 @@ from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import table
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
+from lakefs_gc.pipeline.selection import is_selected
 
 
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
@@ -22,9 +23,7 @@ def foreign_references(
     """Every address of this namespace that another repository refers to by its full address (zero-copy imports)."""
     run_context = engine.context()
     run = continue_run(run_context, store_listing.manifest)
-    selected, steps = context.run.asset_selection, context.run.step_keys_to_execute
-    is_selected = not selected or any(key.path[-1] == "uncommitted" for key in selected)
-    if is_selected and (steps is None or "uncommitted" in steps):
+    if is_selected(context, "uncommitted"):
         begin_uncommitted(run_context, run)  # the server works while this stage reads
     output = stage.foreign_references(run_context, run)
     unreadable = output.facts["unreadable"]

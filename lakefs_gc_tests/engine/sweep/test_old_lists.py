@@ -204,7 +204,7 @@ def test_one_old_answer_when_the_second_search_meets_a_new_head(looking: Looking
 def test_the_commits_of_a_head_that_one_list_has_are_read_also_by_other_rules(
     looking: Looking, seen_by: str, changes: bool
 ) -> None:
-    """Nothing moves, and an unrelated rule is added. All other lists have an old head, also those of the new reading."""
+    """Nothing moves, and an unrelated rule is added. All other lists have an old head, also those by the new rules."""
     first = looking.first_commit()
     looking.be_behind(head=first)
     looking.commit_and_delete()

@@ -10,6 +10,7 @@ file is not listed, so the metarange of every commit that a branch or a tag reac
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
@@ -155,15 +156,19 @@ def ranges_since(
 
     Columns: ``schemas.ACTIVE_RANGES``. None if the history does not tell, because it has too many commits.
     """
-    began_at, cache = context.clock(), context.workspace.range_cache
+    began_at = context.clock()
     commits = commits_since(context, run, rules, graph, heads, known, read)
     if commits is None:
         return None
-    ids = sorted({commit.metarange_id for commit in commits} - {""})
-    rows = [(metarange_id, False, run.store.folder_url) for metarange_id in ids]
+    return StageOutput(ranges_of_metaranges(context, run, {commit.metarange_id for commit in commits} - {""}), began_at)
+
+
+def ranges_of_metaranges(context: RunContext, run: GCRun, metarange_ids: Collection[str]) -> DataFrame:
+    """Return the ranges that these metaranges name. Columns: ``schemas.ACTIVE_RANGES``, distinct."""
+    cache, cores = context.workspace.range_cache, context.cores
+    rows = [(metarange_id, False, run.store.folder_url) for metarange_id in sorted(metarange_ids)]
     files = local_rows(context.spark, rows, "range_id string, only_recent boolean, store_url string")
-    located = cache.locate(context.spark, files, cores=context.cores)
-    return StageOutput(ranges_of(located, cache, context.cores, run.known_folders), began_at)
+    return ranges_of(cache.locate(context.spark, files, cores=cores), cache, cores, run.known_folders)
 
 
 def later_branches(context: RunContext, run: GCRun, uncommitted: Dataset) -> list[str]:

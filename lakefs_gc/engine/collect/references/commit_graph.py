@@ -91,6 +91,11 @@ def read_history_ahead(context: RunContext, run: GCRun, heads: Iterable[str]) ->
     context.ahead.begin(run, _HISTORY, read)
 
 
+def wait_for_history(context: RunContext, run: GCRun) -> None:
+    """Wait until the history was read ahead. If it was not begun, or cannot be read, who needs it reads it."""
+    context.ahead.wait(run, _HISTORY)
+
+
 def history_so_far(context: RunContext, run: GCRun) -> CommitGraph:
     """Return the history that was read ahead; an empty one if there is none, or the server did not answer."""
     try:

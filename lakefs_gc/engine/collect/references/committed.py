@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.active_ranges import metadata_files
+from lakefs_gc.engine.collect.references.ranges_ahead import read_ranges_ahead, take_ranges
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.spark.local_rows import with_text
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import distinct_union, rows_of, rows_without, with_text
 from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
@@ -33,6 +35,7 @@ from lakefs_gc.storage.base import LISTING_SCHEMA
 COMMITTED_PART = StructType([*PART, StructField("entries", LongType(), nullable=False)])
 """``parts.PART``, and the number of entries that were read since the previous part."""
 
+_STAGE = "committed"
 _READS_AT_ONCE = 8  # up to 20 MB each
 
 
@@ -47,14 +50,30 @@ def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageO
     ranges = active_ranges.dataframe
     existing = metadata_files(ranges.sparkSession, run.store)
     listed = context.workspace.files_of(active_ranges.manifest)
+    ahead, parts = take_ranges(context, run, ranges), list[DataFrame]()
+    if ahead is not None:
+        ranges = rows_without(ranges, rows_of(ranges.sparkSession, ahead.ranges, schemas.ACTIVE_RANGES), "range_id")
+        parts.append(rows_of(ranges.sparkSession, ahead.parts, COMMITTED_PART))
+    parts.append(write_addresses(context, run, ranges, _STAGE, listed=listed, existing=existing))
     return StageOutput(
-        dataframe=write_addresses(context, run, ranges, "committed", listed=listed, existing=existing),
+        dataframe=distinct_union(parts) if ahead else parts[0],  # the name of each file is unique
         began_at=began_at,
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
         in_parts=True,
         work=("ranges", active_ranges.manifest.rows),
     )
+
+
+def begin_committed(context: RunContext, run: GCRun) -> None:
+    """Read the ranges of heads for ``committed`` while the server lists what is staged."""
+
+    def read(ranges: DataFrame) -> DataFrame:
+        listed = StageFiles(run.store, ())  # needed for metaranges only
+        existing = metadata_files(context.spark, run.store)
+        return write_addresses(context, run, ranges, _STAGE, listed=listed, existing=existing)
+
+    read_ranges_ahead(context, run, read)
 
 
 def write_addresses(

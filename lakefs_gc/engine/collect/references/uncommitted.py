@@ -82,6 +82,11 @@ def begin_uncommitted(
     context.ahead.begin(run, _LIST, lambda: _list(context, run, reads_history=reads_history, on_heads=on_heads))
 
 
+def is_begun(context: RunContext, run: GCRun) -> bool:
+    """Return whether the server's list was begun in this process, and not taken yet."""
+    return context.ahead.has(run, _LIST)
+
+
 def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) -> StageOutput:
     """Have the server list the staged addresses, and read them. Columns: ``schemas.UNCOMMITTED``.
 

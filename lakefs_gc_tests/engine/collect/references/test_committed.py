@@ -195,6 +195,6 @@ def test_without_rules_the_files_are_not_listed_by_each_task(
             for request in store_in_s3.server.requests
             if request.operation.startswith("ListObjects") and request.query.get("prefix") == folder
         ]
-        # Each of the two stages asks in the driver for a file that every list must have. One task of active_ranges
-        # lists all; the range cache is empty, so committed does not.
-        assert len(listed) == 3
+        # Each of the two stages asks in the driver for a file that every list must have, and has one task list all:
+        # active_ranges for the names, and committed for the sizes.
+        assert len(listed) == 4
