@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakefs_gc.errors import NamespaceError
+from lakefs_gc.formats import addresses
 from lakefs_gc.formats.addresses import (
     all_spellings,
     entries_below,
@@ -495,3 +497,21 @@ def test_a_namespace_may_be_spelled_differently_from_an_address(namespace: str) 
     for address in (f"{namespace}/data/a", "s3://b/repo/data/a"):
         found = entries_below(batch_of([(address, FULL, None)]), spellings(namespace, "s3://b/repo/"))
         assert set(found.column("address").to_pylist()) == {"data/a"}, address
+
+
+UNTIDY = re.compile(r"\A/|//|\./|/\.{0,2}\Z")
+
+
+def test_addresses_that_may_have_empty_parts_are_found() -> None:
+    """Alone, and beside others: the whole column is looked through first."""
+    texts = ["".join(letters) for length in range(6) for letters in product("/.a", repeat=length)]
+    expected = [bool(UNTIDY.search(text)) for text in texts]
+    assert 0 < expected.count(True) < len(texts)
+    for text, is_untidy in zip(texts, expected, strict=True):
+        assert addresses._may_be_untidy(pa.array([text], pa.string())).to_pylist() == [is_untidy], text
+    column = pa.array(["//", *texts, "a"], pa.string())
+    assert addresses._may_be_untidy(column.slice(1, len(texts))).to_pylist() == expected
+    tidy = [text for text, is_untidy in zip(texts, expected, strict=True) if not is_untidy]
+    column = pa.array(["//", *tidy, "./"], pa.string())
+    assert not any(addresses._may_be_untidy(column.slice(1, len(tidy))).to_pylist())
+    assert addresses._may_be_untidy(pa.array([], pa.string())).to_pylist() == []
