@@ -118,15 +118,6 @@ def decode_entry(data: bytes, *, file: str = "entry") -> Entry:
     return Entry(address, known_type, size_bytes, last_modified_ns, e_tag, metadata, content_type)
 
 
-def entry_size_bytes(data: bytes, *, file: str = "entry") -> int:
-    """Return the size in an ``Entry`` message, without the other fields. Raise ``CorruptFileError``."""
-    size_bytes = 0
-    for number, value in protobuf.decode_fields(data, file=file):
-        if number == 3:
-            size_bytes = protobuf.integer(value, file=file)
-    return size_bytes
-
-
 def entry_identity(entry: Entry) -> bytes:
     """Return the 32 bytes by which lakeFS compares two entries: SHA-256 of size, ETag, metadata and content type."""
     digest = hashlib.sha256(

@@ -22,7 +22,7 @@ Figure = float | int | str
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _POLL_SECONDS = 0.25
-_POLL_SHARE = 0.03
+_POLL_SHARE = 0.01
 """Of one core. To sum up the memory of gigabytes takes the kernel tens of milliseconds."""
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from lakefs_gc.formats.entry import Entry, decode_entry, encode_entry, entry_identity, entry_size_bytes
+from lakefs_gc.formats.entry import Entry, decode_entry, encode_entry, entry_identity
+from lakefs_gc.formats.protobuf import decode_fields, integer
 
 T = TypeVar("T")
 
@@ -33,8 +34,11 @@ class Record(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of the entry."""
-        return entry_size_bytes(self.data, file=self.path)
+        """Return the size of the entry, without the fields after it: a diff of a large branch has only sizes."""
+        for number, value in decode_fields(self.data, file=""):
+            if number == 3:
+                return integer(value, file="")
+        return 0
 
 
 class Change(NamedTuple):
