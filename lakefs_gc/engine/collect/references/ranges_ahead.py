@@ -17,10 +17,12 @@ from pyspark.sql import DataFrame
 
 from lakefs_gc.engine.collect.references.active_ranges import ranges_of_metaranges
 from lakefs_gc.engine.collect.references.commit_graph import wait_for_history
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compat import to_arrow
+from lakefs_gc.engine.spark.compat import known_table, to_arrow
 from lakefs_gc.engine.spark.local_rows import rows_of, rows_with
+from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import LakeFSGCError
 
@@ -49,11 +51,13 @@ def read_ranges_ahead(context: RunContext, run: GCRun, read: Callable[[DataFrame
         heads = sorted(set(server.heads_of(run.repository).values()))
         metarange_ids = {metarange_id for _, metarange_id in server.metaranges_of(run.repository, heads)} - {""}
         with driver_errors():
-            ranges = to_arrow(ranges_of_metaranges(context, run, metarange_ids))
-            if not 0 < ranges.num_rows <= _MOST_RANGES:
+            named = ranges_of_metaranges(context, run, metarange_ids)
+            ranges = known_table(named) if is_small(context.spark) else to_arrow(named.limit(_MOST_RANGES + 1))
+            if ranges is None or not 0 < ranges.num_rows <= _MOST_RANGES:
                 return
             rows = rows_of(context.spark, ranges, schemas.ACTIVE_RANGES)
-            parts = to_arrow(read(rows))
+            with RUN_PROGRESS.step("committed_ahead", ("ranges", ranges.num_rows)):
+                parts = to_arrow(read(rows))
     except LakeFSGCError as error:
         logger.info("the ranges of heads were not read ahead: %s", error.message)
         return

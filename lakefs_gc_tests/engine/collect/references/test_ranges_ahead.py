@@ -81,6 +81,11 @@ def test_each_range_is_read_once(ahead: Ahead) -> None:
     assert ahead.read[1:] == [of_heads, every - of_heads]
 
 
+@pytest.mark.executors
+def test_workers_read_each_range_once(ahead: Ahead) -> None:
+    test_each_range_is_read_once(ahead)
+
+
 def test_what_becomes_active_after_it_is_read(ahead: Ahead) -> None:
     before, _ = ahead.collect()
     begin_committed(ahead.context, ahead.run)
