@@ -128,6 +128,15 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         3,
+        "the reports of workers that wrote parts pass no shuffle",
+        "engine/collect/references/committed.py",
+        "union_of((rows_of(ranges.sparkSession, ahead.parts, COMMITTED_PART), parts))",
+        "union_of((rows_of(ranges.sparkSession, ahead.parts, COMMITTED_PART), parts)).distinct()",
+        "engine/collect/references/test_ranges_ahead.py",
+        "pass_no_shuffle",
+    ),
+    Mutant(
+        3,
         "a range that was read ahead has the number of entries that each metarange states",
         "engine/collect/references/ranges_ahead.py",
         " or pc.any(differs).as_py():",

@@ -87,15 +87,22 @@ def _types(table: pa.Table, columns: Iterable[str]) -> list[pa.DataType]:
     return [table.schema.field(column).type for column in columns]
 
 
-def distinct_union(frames: Iterable[DataFrame]) -> DataFrame:
-    """Return all rows of DataFrames with the same columns, each once."""
+def union_of(frames: Iterable[DataFrame]) -> DataFrame:
+    """Return all rows of DataFrames with the same columns. No row passes a shuffle: see ``parts``."""
     first, *others = frames
     tables = [known_table(rows) for rows in (first, *others)]
     known = [table.select(first.columns) for table in tables if table is not None]
     if len(known) < len(tables) or any(table.schema.types != known[0].schema.types for table in known):
-        return reduce(DataFrame.unionByName, others, first).distinct()
+        return reduce(DataFrame.unionByName, others, first)
     # Some may have columns that are never null.
-    found = (
-        pa.concat_tables(known, promote_options="permissive").group_by(first.columns, use_threads=False).aggregate([])
-    )
-    return rows_of(first.sparkSession, found.select(first.columns), first.schema)
+    return rows_of(first.sparkSession, pa.concat_tables(known, promote_options="permissive"), first.schema)
+
+
+def distinct_union(frames: Iterable[DataFrame]) -> DataFrame:
+    """Return all rows of DataFrames with the same columns, each once."""
+    rows = union_of(frames)
+    table = known_table(rows)
+    if table is None:
+        return rows.distinct()
+    found = table.group_by(table.column_names, use_threads=False).aggregate([])
+    return rows_of(rows.sparkSession, found.select(table.column_names), rows.schema)

@@ -3,6 +3,10 @@
 Each attempt of a task writes its own files, under unique names, and reports them in rows. Spark keeps the rows of one
 attempt of each task and drops all others. Only files that the driver gets in such rows count. So a task that runs
 again, or twice at once, only leaves some unused files.
+
+These rows must never pass a shuffle. The names in them are random, and Spark does not know that. If it lost the output
+of such a task, another attempt would write other names, and send them to tasks that have already ended: the files of
+neither attempt would count, and nothing would notice.
 """
 
 from __future__ import annotations

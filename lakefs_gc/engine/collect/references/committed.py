@@ -18,7 +18,7 @@ from lakefs_gc.engine.collect.references.ranges_ahead import read_ranges_ahead, 
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.local_rows import distinct_union, rows_of, rows_without, with_text
+from lakefs_gc.engine.spark.local_rows import rows_of, rows_without, union_of, with_text
 from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
@@ -50,13 +50,14 @@ def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageO
     ranges = active_ranges.dataframe
     existing = metadata_files(ranges.sparkSession, run.store)
     listed = context.workspace.files_of(active_ranges.manifest)
-    ahead, parts = take_ranges(context, run, ranges), list[DataFrame]()
+    ahead = take_ranges(context, run, ranges)
     if ahead is not None:
         ranges = rows_without(ranges, rows_of(ranges.sparkSession, ahead.ranges, schemas.ACTIVE_RANGES), "range_id")
-        parts.append(rows_of(ranges.sparkSession, ahead.parts, COMMITTED_PART))
-    parts.append(write_addresses(context, run, ranges, _STAGE, listed=listed, existing=existing))
+    parts = write_addresses(context, run, ranges, _STAGE, listed=listed, existing=existing)
+    if ahead is not None:
+        parts = union_of((rows_of(ranges.sparkSession, ahead.parts, COMMITTED_PART), parts))
     return StageOutput(
-        dataframe=distinct_union(parts) if ahead else parts[0],  # the name of each file is unique
+        dataframe=parts,
         began_at=began_at,
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},

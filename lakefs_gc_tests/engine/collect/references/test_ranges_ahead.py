@@ -86,6 +86,20 @@ def test_workers_read_each_range_once(ahead: Ahead) -> None:
     test_each_range_is_read_once(ahead)
 
 
+@pytest.mark.executors
+def test_reports_of_parts_pass_no_shuffle(ahead: Ahead) -> None:
+    """The names in them are random: of a task that runs again after a shuffle, the parts of no attempt would count."""
+    begin_committed(ahead.context, ahead.run)
+    ahead.collector.materialize("uncommitted", "active_ranges")
+    output = committed(ahead.context, ahead.run, ahead.collector.dataset("active_ranges"))
+    assert len(ahead.read) == 2, "some ranges were read ahead"
+    plan = output.dataframe._jdf.queryExecution().executedPlan().toString()
+    above, workers, below = plan.partition("MapInArrow")
+    assert workers
+    assert "Exchange" not in above
+    assert "Exchange" in below, "the ranges are distributed over tasks"
+
+
 def test_what_becomes_active_after_it_is_read(ahead: Ahead) -> None:
     before, _ = ahead.collect()
     begin_committed(ahead.context, ahead.run)
