@@ -38,7 +38,8 @@ def protected_paths(context: RunContext, run: GCRun, unreferenced: DataFrame) ->
     spark, prefixes = context.spark, context.safety.protect.path_prefixes
     if not prefixes:
         return local_rows(spark, [], schemas.KEPT)
-    files = spread(metadata_files(spark, run.store).select("range_id"), context.cores * _TASKS_PER_CORE)
+    ids = metadata_files(spark, run.store).select("range_id")
+    files = spread(ids, context.cores * _TASKS_PER_CORE, "range_id")  # a new file must not move others to other tasks
     read = _read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes))
     addresses = in_arrow(files, read, schemas.UNCOMMITTED)
     return unreferenced.join(addresses, "address", "left_semi").select(

@@ -6,7 +6,8 @@ again, or twice at once, only leaves some unused files.
 
 These rows must never pass a shuffle. The names in them are random, and Spark does not know that. If it lost the output
 of such a task, another attempt would write other names, and send them to tasks that have already ended: the files of
-neither attempt would count, and nothing would notice.
+neither attempt would count, and nothing would notice. For the same reason, which task reads a file depends on nothing
+that another attempt may read otherwise, such as a listing or an index: ``repartition`` by its name, never in turns.
 """
 
 from __future__ import annotations

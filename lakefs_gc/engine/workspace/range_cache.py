@@ -115,13 +115,14 @@ class RangeCache:
             files = files.join(existing.select("range_id", "size_bytes"), "range_id", "left")
         if not packs:
             no_position = (F.lit(None).cast(column.dataType).alias(column.name) for column in POSITION)
-            return spread(files.select("*", *no_position), tasks)
+            return spread(files.select("*", *no_position), tasks, "range_id")
         names = spread(local_rows(spark, [(pack,) for pack in packs], "pack string"), min(cores, len(packs)))
         index = in_arrow(names, read_indexes(self.location), INDEX)
         # Two concurrent runs may both have cached a file.
         once = index.groupBy(*KEY).agg(F.max(F.struct(*POSITION.names)).alias("position")).select(*KEY, "position.*")
-        # All files of a pack go to one task, which reads the pack once.
-        located = files.join(once, list(KEY), "left")
+        # All files of a pack go to one task, which reads the pack once. Broadcast, because an index must not be read
+        # again in the middle: the files of a pack that is gone by then would go to other tasks, which may have ended.
+        located = files.join(F.broadcast(once), list(KEY), "left")
         if existing is not None:  # a file that has no size does not exist
             exists = F.col("size_bytes").isNotNull()
             located = located.withColumns({name: F.when(exists, F.col(name)) for name in POSITION.names})

@@ -377,6 +377,26 @@ def test_small_files_are_read_many_at_once(
     assert list(_by_size([{"range_id": "0"}], 2)) == [(8, {"_lakefs/0": {"range_id": "0"}})]
 
 
+@pytest.mark.executors
+def test_which_task_reads_a_file_depends_on_nothing_that_changes(spark: SparkSession, cached: CachedNamespace) -> None:
+    """If Spark repeats a task, a file must not move to a task that has ended: nobody would read it."""
+    rows = [(cached.store_url, range_id) for range_id in cached.ids]
+    files = local_rows(spark, rows, "store_url string, range_id string")
+    existing = local_rows(spark, [(range_id, 1) for range_id in cached.ids], "range_id string, size_bytes long")
+    threshold = "spark.sql.autoBroadcastJoinThreshold"
+    before = spark.conf.get(threshold) or ""
+    spark.conf.set(threshold, "-1")
+    try:
+        for is_cached in (False, True):
+            located = cached.cache.locate(spark, files, cores=2, existing=existing)
+            plan = located._jdf.queryExecution().executedPlan().toString()
+            assert "RoundRobin" not in plan
+            assert ("BroadcastHashJoin" in plan) == is_cached
+            cached.read()
+    finally:
+        spark.conf.set(threshold, before)
+
+
 def test_files_of_a_small_run_have_their_sizes(
     spark: SparkSession, cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
