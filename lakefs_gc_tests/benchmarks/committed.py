@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.collect.references.active_ranges import ranges_of
+from lakefs_gc.engine.collect.references.active_ranges import metadata_files, ranges_of
 from lakefs_gc.engine.collect.references.committed import live_addresses, write_addresses
 from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
@@ -60,7 +60,7 @@ def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool)
             )
             manifest = place.write(spark, run.run_key, "committed", StageOutput(distinct, utc_now()))
         else:
-            existing = ranges.dataframe.select("range_id")
+            existing = metadata_files(spark, run.store)
             context = RunContext(resource, no_server, Settings(), place, utc_now, open_store)
             listed = place.files_of(ranges.manifest)
             written = write_addresses(context, run, ranges.dataframe, "committed", listed=listed, existing=existing)

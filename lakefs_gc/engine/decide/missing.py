@@ -93,7 +93,7 @@ def missing(
             .groupBy("address")
             .agg(F.min("found_in").alias("found_in"), F.collect_set("size").alias("sizes"))
         )
-        asked = spread(expected, cores * _TASKS_PER_CORE)
+        asked = spread(expected, cores * _TASKS_PER_CORE, "address")
         answers = in_arrow(asked, _look_up(run.store, _listed_before(run, listing)), _LOOKED_UP)
         has_sizes = F.size("wrong_sizes") > 0
         measures = {

@@ -163,7 +163,7 @@ def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: i
     whose keys sort after it count.
     """
     files = in_arrow(spark.range(1, numPartitions=1), _list_files(store, folder, after), "file string")
-    records = in_arrow(spread(files, cores), _read_files(store), _LEDGER)
+    records = in_arrow(spread(files, cores, "file"), _read_files(store), _LEDGER)
     rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _FINAL.items()), F.lit(0))
     best = F.max_by(F.struct("outcome", "error"), F.struct(rank, F.col("recorded")))
     # Not every record has the size: some marks do not record it, and a deleted object cannot be looked up.
@@ -232,7 +232,7 @@ def recorded_by_sweeps(spark: SparkSession, store: StoreLocation, cores: int, *,
     begin = spark.range(1, numPartitions=1)
     files = in_arrow(begin, _list_all_records(store, since), "file string, recorded_at timestamp")
     records = "address string, outcome string, mark_id string, recorded_at timestamp"
-    return in_arrow(spread(files, cores * _TASKS_PER_CORE), _read_all_records(store), records)
+    return in_arrow(spread(files, cores * _TASKS_PER_CORE, "file"), _read_all_records(store), records)
 
 
 @worker

@@ -8,6 +8,8 @@ These rows must never pass a shuffle. The names in them are random, and Spark do
 of such a task, another attempt would write other names, and send them to tasks that have already ended: the files of
 neither attempt would count, and nothing would notice. For the same reason, which task reads a file depends on nothing
 that another attempt may read otherwise, such as a listing or an index: ``repartition`` by its name, never in turns.
+Where it is known how much the tasks work through, their reports count it, and another sum fails the stage
+(``StageOutput.expected``).
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ class SecondLook:
         if unknown.isEmpty():
             return known, self._any_size, ()
         with_versions = self._context.settings.sweep.delete_versions
-        asked = unknown.repartition(self._context.cores * _TASKS_PER_CORE).mapInArrow(
+        asked = unknown.repartition(self._context.cores * _TASKS_PER_CORE, "address").mapInArrow(
             _ask_for_size(self._run.store, with_versions), _SIZED
         )
         measures = {"any_size": F.count_if(F.col("size") == ANY_SIZE)}

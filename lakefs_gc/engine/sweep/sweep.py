@@ -267,7 +267,7 @@ class _Passes:
             recorded = recorded.join(self._marked().select("address"), "address", "left_semi")
         if self._known_restores:
             deleted = recorded.where(F.col("outcome") == ledger.DELETED).select("address")
-            absent = deleted.repartition(self._context.cores * _TASKS_PER_CORE).mapInArrow(
+            absent = deleted.repartition(self._context.cores * _TASKS_PER_CORE, "address").mapInArrow(
                 only_absent(self._run.store), "address string"
             )
             exists = (F.col("outcome") == ledger.DELETED) & F.col("is_absent").isNull()

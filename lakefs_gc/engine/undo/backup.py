@@ -277,7 +277,7 @@ def _read_records(spark: SparkSession, location: StoreLocation, paths: BackupPat
     """Return the last record of each address. Columns: ``schemas.BACKUP``."""
     files = spark.range(1, numPartitions=1).mapInArrow(_list_files(location, paths.records), "file string")
     fields = schemas.BACKUP.fieldNames()
-    records = files.repartition(cores).mapInArrow(
+    records = files.repartition(cores, "file").mapInArrow(
         _read_files(location),
         f"{', '.join(f'{f.name} {f.dataType.simpleString()}' for f in schemas.BACKUP)}, file string",
     )

@@ -163,7 +163,7 @@ def restore(
     located = workspace.keep(spark, run_key, "restore_shown", StageOutput(commits_showing, began_at)).dataframe
     where_shown = located.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)
-    outcomes = wanted.repartition(cores * _TASKS_PER_CORE).mapInArrow(
+    outcomes = wanted.repartition(cores * _TASKS_PER_CORE, "address").mapInArrow(
         _restore_objects(location, store, backup.paths.objects), _OUTCOME_SQL
     )
     done = workspace.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe

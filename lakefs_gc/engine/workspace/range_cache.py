@@ -72,6 +72,7 @@ _SMALL_READS_OF_ALL = 128
 """Of a process times the cores, beyond ``_READS_AT_ONCE`` of each: a cluster must not send a store thousands."""
 _DECODED_TOGETHER_BYTES = 8 * 1024**2
 _TASKS_PER_CORE = 4
+_TASK = "task"
 _ORPHAN_AGE = timedelta(hours=6)  # of a pack without an index: a writer may still be about to write the index
 
 _INDEXES_READ: dict[str, dict[str, pa.Table]] = {}
@@ -120,14 +121,14 @@ class RangeCache:
         index = in_arrow(names, read_indexes(self.location), INDEX)
         # Two concurrent runs may both have cached a file.
         once = index.groupBy(*KEY).agg(F.max(F.struct(*POSITION.names)).alias("position")).select(*KEY, "position.*")
-        # All files of a pack go to one task, which reads the pack once. Broadcast, because an index must not be read
+        # All files of a pack go to one task, which reads the pack once, also those that turn out not to exist: another
+        # list of the files must not send any of them elsewhere. Broadcast, because an index must not be read
         # again in the middle: the files of a pack that is gone by then would go to other tasks, which may have ended.
-        located = files.join(F.broadcast(once), list(KEY), "left")
+        located = files.join(F.broadcast(once), list(KEY), "left").withColumn(_TASK, F.coalesce("pack", "range_id"))
         if existing is not None:  # a file that has no size does not exist
             exists = F.col("size_bytes").isNotNull()
             located = located.withColumns({name: F.when(exists, F.col(name)) for name in POSITION.names})
-        located = spread(located, tasks, F.coalesce("pack", "range_id"))
-        return located.sortWithinPartitions("pack")
+        return spread(located, tasks, _TASK).drop(_TASK).sortWithinPartitions("pack")
 
     def _locate_here(self, files: DataFrame, packs: list[str], existing: DataFrame | None) -> DataFrame:
         """``locate`` in this process: Spark would take 0.3 s."""

@@ -38,7 +38,7 @@ from lakefs_gc.engine.workspace.run_folders import (
     listed,
     run_folders,
 )
-from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, StorageError
+from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, SparkFailedError, StorageError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -65,7 +65,9 @@ class StageOutput:
 
     ``partition_by`` names a column for whose values there are separate folders, for a reader of one value at a time.
     With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_folder``. Then ``dataframe`` has their
-    reports (columns ``parts.PART`` and other counts), whose sums become facts, and ``measures`` is empty.
+    reports (columns ``parts.PART`` and other counts), whose sums become facts, and ``measures`` is empty. A report
+    whose ``file`` is null has only counts. ``expected`` has the sums that are known before, which do not become facts:
+    with another sum the results of a task were lost, and the stage fails.
     Rows for which ``only_counted`` is true are counted by ``measures``, but not written.
 
     ``work`` is for people who wait: the unit and the number of what the tasks work through, for example ranges.
@@ -78,6 +80,7 @@ class StageOutput:
     inputs: Mapping[str, str] = field(default_factory=dict)
     partition_by: str = ""
     in_parts: bool = False
+    expected: Mapping[str, int] = field(default_factory=dict)
     only_counted: Column | None = None
     work: tuple[str, int] | None = None
 
@@ -150,7 +153,9 @@ class Workspace:
                 reports = output.dataframe.collect()  # one row for about a million rows of data
             counts = (name for name in output.dataframe.columns if name != "file")
             sums = {name: sum(report[name] for report in reports) for name in counts}
-            return sums, sorted(report["file"] for report in reports)
+            _refuse_lost_results(f"{stage} of {run_key}", sums, output.expected)
+            facts = {name: count for name, count in sums.items() if name not in output.expected}
+            return facts, sorted(report["file"] for report in reports if report["file"] is not None)
         here = is_small(output.dataframe.sparkSession) and not output.partition_by
         table = known_table(output.dataframe)
         if here and table is not None and not output.measures and output.only_counted is None:
@@ -371,3 +376,13 @@ class Workspace:
             # The path as it is: neither the store nor Hadoop decodes ``%20``.
             Path(self.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))
+
+
+def _refuse_lost_results(stage: str, sums: Mapping[str, int], expected: Mapping[str, int]) -> None:
+    for name, number in expected.items():
+        if sums.get(name, 0) != number:
+            raise SparkFailedError(
+                f"the tasks of {stage} should have reported {number:,} {name}, but the reports have "
+                f"{sums.get(name, 0):,}, so Spark lost or repeated the results of a task",
+                remedy="Run again. If it happens again, look in the log of Spark for executors that were lost",
+            )

@@ -7,21 +7,25 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.sweep import commit_readings
 from lakefs_gc.engine.sweep.at_mark import Accepted, seen_at_mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (
     ObjectNotFoundError,
     SafetyError,
+    SparkFailedError,
 )
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -274,3 +278,27 @@ def test_an_override_of_a_check_that_passed_accepts_nothing(spark: SparkSession,
     accepted = Accepted.of(mark, (OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE))
     assert not accepted.others.others_unread
     assert not accepted.commits_unchecked
+
+
+@pytest.mark.executors
+def test_a_look_whose_workers_do_not_report_all_ranges_deletes_nothing(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object comes back by a commit, whose range Spark reads in a task whose result is lost."""
+    repository.put("a")
+    repository.commit()
+    repository.keep_days(10)
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {garbage}
+    repository.stage("back", garbage)
+    repository.commit()
+
+    def lose(*arguments: Any, **options: Any) -> DataFrame:
+        return write_addresses(*arguments, **options).where("files_read = 0")
+
+    monkeypatch.setattr(commit_readings, "write_addresses", lose)
+    with pytest.raises(SparkFailedError, match="should have reported 1 files_read, but the reports have 0"):
+        collector.sweep(mark)
+    assert garbage in keys_below(repository.store, "data/")

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.session import scale_session
@@ -382,7 +383,10 @@ def test_which_task_reads_a_file_depends_on_nothing_that_changes(spark: SparkSes
     """If Spark repeats a task, a file must not move to a task that has ended: nobody would read it."""
     rows = [(cached.store_url, range_id) for range_id in cached.ids]
     files = local_rows(spark, rows, "store_url string, range_id string")
-    existing = local_rows(spark, [(range_id, 1) for range_id in cached.ids], "range_id string, size_bytes long")
+    existing, others = (
+        local_rows(spark, [(range_id, 1) for range_id in ids], "range_id string, size_bytes long")
+        for ids in (cached.ids, cached.ids[3:])
+    )
     threshold = "spark.sql.autoBroadcastJoinThreshold"
     before = spark.conf.get(threshold) or ""
     spark.conf.set(threshold, "-1")
@@ -392,6 +396,13 @@ def test_which_task_reads_a_file_depends_on_nothing_that_changes(spark: SparkSes
             plan = located._jdf.queryExecution().executedPlan().toString()
             assert "RoundRobin" not in plan
             assert ("BroadcastHashJoin" in plan) == is_cached
+            of_others = cached.cache.locate(spark, files, cores=2, existing=others)
+            assert of_others.where("size_bytes is null").count() == 3
+            tasks = [
+                {row["range_id"]: row["task"] for row in rows.select("range_id", task.alias("task")).collect()}
+                for rows, task in ((located, F.spark_partition_id()), (of_others, F.spark_partition_id()))
+            ]
+            assert tasks[0] == tasks[1], "a file that is gone in another list takes no other with it"
             cached.read()
     finally:
         spark.conf.set(threshold, before)

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.spark import parts, schemas
 from lakefs_gc.engine.spark.parts import PART, write_parts
 from lakefs_gc.engine.workspace import workspace as workspace_module
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
-from lakefs_gc.errors import CorruptFileError, InputOrderError, StorageError
+from lakefs_gc.errors import CorruptFileError, InputOrderError, SparkFailedError, StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc_tests.support.failing_worker import fail
 
@@ -212,3 +212,26 @@ def test_of_what_workers_write_only_what_they_report_counts(
     empty = workspace.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed()], where))))
     assert (empty.rows, empty.files) == (0, {})
     assert workspace.read(spark, RUN, "committed", schemas.COMMITTED).dataframe.count() == 0
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["a report of a part", "a report without a part"])
+def test_a_stage_whose_reports_are_not_complete_is_not_there(
+    spark: SparkSession, workspace: Workspace, lost: int
+) -> None:
+    [part] = write_parts([listed("a", "b")], workspace.parts_folder(RUN, "committed"))
+    [report] = part.to_pylist()
+    reports = [(report["file"], report["rows"], report["size_bytes"], 4), (None, 0, 0, 3)]
+    schema = StructType([StructField("file", StringType()), *PART.fields[1:], StructField("files_read", LongType())])
+
+    def output(reports: list[tuple[str | None, int, int, int]]) -> StageOutput:
+        rows = spark.createDataFrame(reports, schema)
+        return StageOutput(rows, BEGAN, in_parts=True, expected={"files_read": 7})
+
+    manifest = workspace.write(spark, RUN, "committed", output(reports))
+    assert (manifest.rows, len(manifest.files), manifest.facts) == (2, 1, {"size_bytes": 20})
+    del reports[lost]
+    message = f"the tasks of committed of {RUN} should have reported 7 files_read, but the reports have {3 + lost}"
+    with pytest.raises(SparkFailedError, match=message):
+        workspace.write(spark, RUN, "committed", output(reports))
+    with pytest.raises(InputOrderError, match="not finished"):
+        workspace.manifest(RUN, "committed")

@@ -70,7 +70,7 @@ class EarlierListing:
         gone = recorded.where(F.col("outcome").isin(ledger.DELETED, ledger.ALREADY_GONE)).select("address")
         # A killed sweep has recorded no outcome for these, so their existence is checked in the store.
         begun = recorded.where(F.col("outcome") == ledger.INTENT).select("address").distinct()
-        absent = in_arrow(spread(begun, cores * _TASKS_PER_CORE), only_absent(store), "address string")
+        absent = in_arrow(spread(begun, cores * _TASKS_PER_CORE, "address"), only_absent(store), "address string")
         rows = in_slices.join(gone.union(absent), "address", "left_anti")
         return rows.select(*schemas.STORE_LISTING.names)
 

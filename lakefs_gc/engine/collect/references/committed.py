@@ -8,16 +8,18 @@ address.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.active_ranges import metadata_files
 from lakefs_gc.engine.collect.references.ranges_ahead import read_ranges_ahead, take_ranges
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compat import arrow_schema
 from lakefs_gc.engine.spark.local_rows import rows_of, rows_without, union_of, with_text
 from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
@@ -32,9 +34,21 @@ from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import LISTING_SCHEMA
 
-COMMITTED_PART = StructType([*PART, StructField("entries", LongType(), nullable=False)])
-"""``parts.PART``, and the number of entries that were read since the previous part."""
+FILES_READ = "files_read"
+COMMITTED_PART = StructType(
+    [
+        StructField("file", StringType()),
+        *PART.fields[1:],
+        StructField("entries", LongType(), nullable=False),
+        StructField(FILES_READ, LongType(), nullable=False),
+    ]
+)
+"""``parts.PART``, and the numbers of entries and of listed files that were read since the task's previous report.
 
+The last report of a task has no part, so a task is also noticed if it wrote nothing.
+"""
+
+_COMMITTED_PART = arrow_schema(COMMITTED_PART)
 _STAGE = "committed"
 _READS_AT_ONCE = 8  # up to 20 MB each
 
@@ -62,6 +76,7 @@ def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageO
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
         in_parts=True,
+        expected={FILES_READ: active_ranges.manifest.rows},
         work=("ranges", active_ranges.manifest.rows),
     )
 
@@ -88,9 +103,10 @@ def write_addresses(
 ) -> DataFrame:
     """Write the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) as files of ``stage``.
 
-    Columns: ``COMMITTED_PART``. ``listed`` (column ``range_id``) has every range that is read now or was read before.
-    If ``ranges`` has a metarange that names another range, that range is read, too. If ``existing`` (column
-    ``range_id``) lists the files in the store, a cached range must be among them.
+    Columns: ``COMMITTED_PART``. The sum of ``FILES_READ`` is the number of rows in ``ranges``. ``listed`` (column
+    ``range_id``) has every range that is read now or was read before. If ``ranges`` has a metarange that names another
+    range, that range is read, too. If ``existing`` (column ``range_id``) lists the files in the store, a cached range
+    must be among them.
     """
     folder = context.workspace.parts_folder(run.run_key, stage)
     cache, cores = context.workspace.range_cache, context.cores
@@ -117,11 +133,12 @@ def _write_ranges(
             return []
         return list(live_addresses(table, file, known.folders, row["entries"], explained_by=known))
 
-    entries = 0
+    entries = files_read = 0
 
     def addresses() -> Batches:
-        nonlocal entries
+        nonlocal entries, files_read
         for row, decoded in read_through(batches, cache, cores, decode):
+            files_read += 1
             entries += sum(rows.num_rows for rows in decoded)
             index.add(row, decoded)
             yield from decoded
@@ -131,8 +148,14 @@ def _write_ranges(
             yield rows
 
     for report in write_parts(without_repeats(addresses()), folder):
-        yield report.append_column("entries", pa.array([entries]))
-        entries = 0
+        yield _with_counts(report.to_pylist()[0], entries, files_read)
+        entries = files_read = 0
+    yield _with_counts({"file": None, "rows": 0, "size_bytes": 0}, entries, files_read)
+
+
+def _with_counts(part: dict[str, Any], entries: int, files_read: int) -> pa.RecordBatch:
+    report = part | {"entries": entries, FILES_READ: files_read}
+    return pa.RecordBatch.from_pylist([report], schema=_COMMITTED_PART)
 
 
 def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batches:

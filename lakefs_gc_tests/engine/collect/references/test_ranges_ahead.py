@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +14,7 @@ from lakefs_gc.engine.collect.references.committed import begin_committed, commi
 from lakefs_gc.engine.collect.references.ranges_ahead import RangesRead, take_ranges
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.workspace.workspace import Dataset
-from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundError
+from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundError, SparkFailedError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import LakeRepository
@@ -98,6 +98,17 @@ def test_reports_of_parts_pass_no_shuffle(ahead: Ahead) -> None:
     assert workers
     assert "Exchange" not in above
     assert "Exchange" in below, "the ranges are distributed over tasks"
+
+
+@pytest.mark.executors
+def test_a_range_of_which_no_task_reports_fails_the_stage(ahead: Ahead) -> None:
+    begin_committed(ahead.context, ahead.run)
+    ahead.collector.materialize("uncommitted", "active_ranges")
+    ranges = ahead.collector.dataset("active_ranges")
+    output = committed(ahead.context, ahead.run, ranges)
+    lost = replace(output, dataframe=output.dataframe.limit(1))
+    with pytest.raises(SparkFailedError, match=f"should have reported {ranges.manifest.rows} files_read"):
+        ahead.collector.workspace.write(ahead.collector.spark, ahead.run.run_key, "committed", lost)
 
 
 def test_what_becomes_active_after_it_is_read(ahead: Ahead) -> None:
