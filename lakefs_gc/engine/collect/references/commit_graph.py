@@ -69,7 +69,8 @@ class CommitGraph:
             if not page.next_offset:
                 break
             after, amount = page.next_offset, min(amount * _PAGE_GROWTH, _LARGEST_PAGE)
-        missing = wanted - self.commits.keys()
+        # Not ``wanted - self.commits.keys()``, which goes through all known commits, for each branch.
+        missing = {commit_id for commit_id in wanted if commit_id not in self.commits}
         if self.complete and missing:
             raise IncompleteAnswerError(
                 f"The log of {start} in {repository} omits its ancestor {min(missing)}. The objects of that commit "
