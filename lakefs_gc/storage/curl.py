@@ -8,6 +8,7 @@ botocore's connections in 3.0 to 3.3 s.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,10 +17,15 @@ import pycurl
 from urllib3.util.wait import wait_for_read
 
 _UNKNOWN = -1
+_CHUNKED = re.compile(rb"transfer-encoding:[ \t]*chunked[ \t]*\r?\n\Z", re.IGNORECASE)
+"""libcurl fails unless the last chunk arrives."""
 
 
 class Answer(NamedTuple):
-    """The answer to a GET. ``is_whole``: it says where the body ends. The end of a connection proves nothing."""
+    """The answer to a GET. ``is_whole``: it says where the body ends, by its length or in chunks, and it ended there.
+
+    The end of a connection proves nothing.
+    """
 
     status: int
     body: bytes
@@ -50,12 +56,13 @@ class CurlConnections:
         """Send a GET, and return its answer; None if there is none, for example without a connection.
 
         ``options`` are further ones of libcurl; None for its default. All of a kind must name the same ones, because
-        they stay set. Raises ``PartialBodyError``.
+        they stay set. Raises ``PartialBodyError`` for a body of a stated length.
         """
         connection = self._unused() or self._connection()
-        chunks = list[bytes]()
+        chunks, headers = list[bytes](), list[bytes]()
         connection.setopt(pycurl.URL, url)
         connection.setopt(pycurl.WRITEFUNCTION, chunks.append)
+        connection.setopt(pycurl.HEADERFUNCTION, headers.append)
         for option, value in options.items():
             if value is None:
                 connection.unsetopt(option)
@@ -66,15 +73,17 @@ class CurlConnections:
         except pycurl.error as error:
             stated_bytes = int(connection.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
             connection.close()
-            if error.args[0] != pycurl.E_PARTIAL_FILE:
+            if error.args[0] != pycurl.E_PARTIAL_FILE or stated_bytes == _UNKNOWN:
                 return None
             raise PartialBodyError(sum(map(len, chunks)), stated_bytes) from error
         stated_bytes = int(connection.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
         status = int(connection.getinfo(pycurl.RESPONSE_CODE))
         body = b"".join(chunks)
-        chunks.clear()  # the connection keeps the list
+        is_whole = stated_bytes != _UNKNOWN or any(_CHUNKED.match(header) for header in headers)
+        for kept in (chunks, headers):  # by the connection
+            kept.clear()
         self.idle.append(connection)
-        return Answer(status, body, is_whole=stated_bytes != _UNKNOWN)
+        return Answer(status, body, is_whole)
 
     def _unused(self) -> Any:
         """Return a connection that waits for a request, or None.

@@ -46,7 +46,16 @@ class Answer:
     cut_at: int | None = None
     """Close the connection after so many bytes of the body, though Content-Length promises all."""
     announce_length: bool = True
-    """Without a length the end of the connection is the end of the body."""
+    """Without a length the end of the connection is the end of the body, unless it is sent in chunks."""
+    in_chunks: bool = False
+    """AWS sends the pages of a listing so."""
+
+    def on_the_wire(self) -> bytes:
+        """Return the bytes of the body, as many as are sent."""
+        if not self.in_chunks:
+            return self.body[: self.cut_at]
+        halves = (self.body[: len(self.body) // 2], self.body[len(self.body) // 2 :])
+        return b"".join(b"%x\r\n%s\r\n" % (len(half), half) for half in (*halves, b""))[: self.cut_at]
 
 
 def error(status: int, code: str, message: str = "injected by the test") -> Answer:
@@ -168,12 +177,14 @@ class FaultyS3:
                 self.send_response_only(answer.status)
                 for name, value in {"Date": self.date_time_string(), **answer.headers}.items():
                     self.send_header(name, value)
-                if answer.announce_length and answer.status != 204:
+                if answer.in_chunks:
+                    self.send_header("Transfer-Encoding", "chunked")
+                elif answer.announce_length and answer.status != 204:
                     self.send_header("Content-Length", str(len(answer.body)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(answer.body[: answer.cut_at])
-                if answer.cut_at is not None or not answer.announce_length:
+                    self.wfile.write(answer.on_the_wire())
+                if answer.cut_at is not None or not (answer.announce_length or answer.in_chunks):
                     self.close_connection = True
 
             def log_message(self, format: str, *args: object) -> None:

@@ -146,7 +146,7 @@ class RetryingClient:
     def __init__(self, bucket: str, retry: RetryPolicy) -> None:
         self.lister, self.client, session = new_clients()
         self.pages = PlainGets(self.lister, session, "ListObjectsV2")
-        self.sstables = PlainGets(self.client, session, "GetObject", of_files=True)
+        self.sstables = PlainGets(self.client, session, "GetObject")
         self.bucket = bucket
         self.retry = retry
         self.endpoint: str = self.client.meta.endpoint_url

@@ -4,9 +4,10 @@ For listings and SSTables (ranges and metaranges) only: boto3 also verifies the 
 one. An SSTable has checksums inside and is compared with its name (``named_files``), and a page that is cut off is no
 XML.
 
-For a file of 17 KB boto3 takes 1.5 ms of processor time, and this 0.75 ms: listings and marks read thousands of pages
-and files. Signatures, connections, proxies and certificates are botocore's. GETs of files, whose answers state how long
-they are, are sent by libcurl if that is possible (``curl_gets``): 0.2 ms.
+For a file of 17 KB boto3 takes 1.5 ms of processor time. libcurl takes 0.2 ms, and sends the requests if that is
+possible (``curl_gets``). Otherwise botocore's connections do, with its signatures, proxies and certificates: 0.75 ms.
+For a page of 1,000 objects this and all that is done with it takes 1.3 to 1.9 ms by libcurl, and 2.2 ms by botocore.
+Listings and marks read thousands of pages and files.
 
 boto3 sends the first request. Where and how it sent that is the pattern of the next ones. Whatever is neither a success
 nor a temporary failure is sent again by boto3, which knows redirects and errors.
@@ -59,17 +60,14 @@ class _Pattern:
 
 
 class PlainGets:
-    """The GETs of one operation, such as ``GetObject``, of a boto3 client. ``session`` has its credentials.
+    """The GETs of one operation, such as ``GetObject``, of a boto3 client. ``session`` has its credentials."""
 
-    ``of_files``: the answers have a stated length. A page of a listing has none at AWS.
-    """
-
-    def __init__(self, client: Any, session: Any, operation: str, *, of_files: bool = False) -> None:
+    def __init__(self, client: Any, session: Any, operation: str) -> None:
         self._session, self._operation = session, operation
         # botocore has no public name for the connections of a client. Without them boto3 sends everything.
         self._http = getattr(getattr(client, "_endpoint", None), "http_session", None)
         self._curl = None
-        if of_files and self._http is not None:
+        if self._http is not None:
             self._curl = CurlGets.instead_of(self._http, client.meta.endpoint_url, client.meta.config)
         self._pattern: _Pattern | None = None
         self._in_vain = 0

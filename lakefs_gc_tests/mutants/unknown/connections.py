@@ -63,8 +63,8 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "libcurl knows whether an answer states its length",
         "storage/curl.py",
-        "is_whole=stated_bytes != _UNKNOWN",
-        "is_whole=True",
+        "is_whole = stated_bytes != _UNKNOWN or any(_CHUNKED.match(header) for header in headers)",
+        "is_whole = True",
         "storage/s3/test_plain_gets.py",
         "end_is_not_stated",
     ),
@@ -72,10 +72,21 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "what libcurl was reading when it failed is not a whole file",
         "storage/curl.py",
-        "            if error.args[0] != pycurl.E_PARTIAL_FILE:\n                return None\n",
+        "            if error.args[0] != pycurl.E_PARTIAL_FILE or stated_bytes == _UNKNOWN:\n"
+        "                return None\n",
         "            return Answer(200, b''.join(chunks), is_whole=True)\n",
         "storage/s3/test_curl_gets.py",
         "nothing_more_arrives",
+    ),
+    Mutant(
+        12,
+        "chunks that do not end are no whole page",
+        "storage/curl.py",
+        " or stated_bytes == _UNKNOWN:\n                return None\n",
+        ":\n                return None\n            if stated_bytes == _UNKNOWN:\n"
+        "                return Answer(200, b''.join(chunks), is_whole=True)\n",
+        "storage/s3/test_curl_gets.py",
+        "where_a_body_ends",
     ),
     Mutant(
         12,

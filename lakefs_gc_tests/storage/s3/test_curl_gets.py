@@ -145,6 +145,27 @@ def test_nothing_more_arrives(sent: bytes) -> None:
         ended.set()
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "is_whole"),
+    [
+        ("Transfer-Encoding: chunked", b"3\r\nwho\r\n2\r\nle\r\n0\r\n\r\n", True),
+        ("TRANSFER-ENCODING:chunked ", b"5\r\nwhole\r\n0\r\n\r\n", True),
+        ("Transfer-Encoding: chunked", b"3\r\nwho\r\n2\r\nle\r\n0\r\n", None),
+        ("Transfer-Encoding: chunked", b"5\r\nwhole\r\n", None),
+        ("Transfer-Encoding: chunked", b"5\r\nwho", None),
+        ("X-Note: transfer-encoding: chunked", b"whole", False),
+        ("X-Note: none", b"whole", False),
+    ],
+    ids=["chunks", "one chunk", "no end", "no last chunk", "a part of a chunk", "another header", "no length"],
+)
+def test_where_a_body_ends(headers: str, body: bytes, is_whole: bool | None) -> None:
+    answer = f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n".encode() + body
+    with serving(lambda connection: connection.sendall(answer)) as address:
+        curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=5)
+        expected = None if is_whole is None else Answer(200, b"whole", is_whole)
+        assert get(curl, f"http://{address}/bucket/?list-type=2") == expected
+
+
 def test_without_a_connection_boto3_is_asked(store: S3Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         nobody = f"http://127.0.0.1:{server.getsockname()[1]}/bucket/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,9 +28,10 @@ FROM_BOTO3 = "amz-sdk-request"
 def store(faulty_s3: FaultyS3, request: pytest.FixtureRequest) -> S3Store:
     store = open_store(StoreLocation("s3://bucket/n s+é"), retry=QUICK)
     assert isinstance(store, S3Store)
-    assert store._s3().sstables._curl is not None
-    if not request.param:
-        store._s3().sstables._curl = None
+    for gets in (store._s3().sstables, store._s3().pages):
+        assert gets._curl is not None
+        if not request.param:
+            gets._curl = None
     return store
 
 
@@ -194,6 +196,36 @@ def test_a_body_whose_end_is_not_stated_is_read_by_boto3(faulty_s3: FaultyS3, st
     )
     assert read_all(store, [A]) == contents
     assert by_boto3(faulty_s3, "GetObject") == [True, False, True]
+
+
+@pytest.mark.parametrize("in_chunks", [True, False], ids=["in chunks", "of a stated length"])
+@pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "whole"])
+def test_a_page_that_is_cut_is_listed_again(faulty_s3: FaultyS3, store: S3Store, in_chunks: bool, is_cut: bool) -> None:
+    fill(faulty_s3, ODD)
+
+    def answer(request: Request) -> Answer | None:
+        if request.operation != "ListObjectsV2":
+            return None
+        page = replace(faulty_s3.right_answer(request), in_chunks=in_chunks)
+        whole = page.on_the_wire()
+        is_second = is_cut and request.number == 2
+        # All of the XML arrives, but not the end of the last chunk.
+        return replace(page, cut_at=len(whole) - (5 if in_chunks else 20)) if is_second else page
+
+    faulty_s3.faults.append(answer)
+    for _ in range(3):
+        assert [key for rows in store.list("data/") for key in rows["address"].to_pylist()] == sorted(ODD)
+    sent = by_boto3(faulty_s3, "ListObjectsV2")
+    assert sent[:2] == [True, False]
+    assert sent[2:] == ([False] if not is_cut else [True, False] if sent[2] else [False, False])
+
+
+def test_a_page_whose_end_is_not_stated_is_listed_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
+    fill(faulty_s3, ODD)
+    list(store.list("data/"))
+    faulty_s3.faults.append(lambda r: replace(faulty_s3.right_answer(r), announce_length=False))
+    assert sum(rows.num_rows for rows in store.list("data/")) == len(ODD)
+    assert by_boto3(faulty_s3, "ListObjectsV2") == [True, False, True]
 
 
 def test_boto3_sends_all_where_only_its_requests_succeed(faulty_s3: FaultyS3, store: S3Store) -> None:
