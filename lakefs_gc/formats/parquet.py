@@ -1,4 +1,8 @@
-"""Read and write whole Parquet files in memory: lakeFS's lists, the reports of a run, and the records beside them."""
+"""Read and write whole Parquet files in memory: lakeFS's lists, the reports of a run, and the records beside them.
+
+Each page that is written has a CRC-32, and if a page that is read has one, it must be right: a flipped bit in a page
+may be another address.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,7 @@ def read_columns(data: bytes, schema: pa.Schema, file: str, *, optional: tuple[s
 
 
 def _read(data: bytes, names: list[str], file: str, optional: tuple[str, ...] = ()) -> pa.Table:
-    parquet = pq.ParquetFile(pa.BufferReader(data))
+    parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
     existing = parquet.schema_arrow.names
     wanted = [*names, *(name for name in optional if name in existing)]
     for name in wanted:
@@ -97,8 +101,8 @@ def refusing(file: str) -> Iterator[None]:
 
 
 def parquet_bytes(batch: pa.RecordBatch, **options: Any) -> bytes:
-    """Return a Parquet file of one batch; the options are those of ``pyarrow.parquet.write_table``."""
+    """Return a Parquet file of one batch, with checksums; the options are those of ``pyarrow.parquet.write_table``."""
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_batches([batch]), sink, **options)
+    pq.write_table(pa.Table.from_batches([batch]), sink, write_page_checksum=True, **options)
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -10,14 +10,12 @@ by the sweep.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from datetime import datetime
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -27,7 +25,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import CorruptFileError
-from lakefs_gc.formats.parquet import read_columns
+from lakefs_gc.formats.parquet import parquet_bytes, read_columns
 from lakefs_gc.formats.report import MARKS_FOLDER
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -125,9 +123,7 @@ class ChunkWriter:
             self._write(records, _OUTCOME if answered else _UNANSWERED)
 
     def _write(self, records: pa.RecordBatch, kind: str) -> None:
-        buffer = io.BytesIO()
-        pq.write_table(pa.Table.from_batches([records], RECORD), buffer, compression="zstd")
-        self._store.put(f"{self._prefix}{kind}.parquet", buffer.getvalue())
+        self._store.put(f"{self._prefix}{kind}.parquet", parquet_bytes(records, compression="zstd"))
 
 
 def sequence_of(started_at: datetime, look: int, only: Scope) -> str:

@@ -24,6 +24,8 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 
 _FOOTER_BYTES = 64 * 1024
+_VERIFY = "parquet.page.verify-checksum.enabled"
+"""An option of Spark's Parquet reader. Spark's writer adds a checksum to each page anyway."""
 _MAGIC_BYTES = 8  # length of the metadata, and PAR1
 _READS_AT_ONCE = 16
 
@@ -34,7 +36,7 @@ def read_parquet(spark: SparkSession, schema: StructType | str, folder_url: str,
     A missing or corrupt file fails the query, whatever the cluster's settings are. Raises ``SparkFailedError`` if Spark
     cannot reach the folder.
     """
-    strict = spark.read.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
+    strict = spark.read.options(ignoreMissingFiles="false", ignoreCorruptFiles="false").option(_VERIFY, "true")
     urls = (f"{folder_url}/{name}" for name in names)
     with driver_errors():  # Spark looks for the files now
         return strict.option("basePath", folder_url).schema(schema).parquet(*urls)

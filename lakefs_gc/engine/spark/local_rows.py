@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.engine.spark.compat import arrow_schema, from_arrow, known_table, parse_schema
-from lakefs_gc.engine.spark.workers import driver_errors
 
 
 def local_rows(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType | str) -> DataFrame:
@@ -45,15 +44,6 @@ def columns_of(rows: DataFrame, *columns: str) -> DataFrame:
     if table is None:
         return rows.select(*columns)
     return rows_of(rows.sparkSession, table.select(columns), StructType([rows.schema[name] for name in columns]))
-
-
-def number_of(rows: DataFrame) -> int:
-    """Return ``rows.count()``."""
-    table = known_table(rows)
-    if table is not None:
-        return int(table.num_rows)
-    with driver_errors():
-        return rows.count()
 
 
 def with_text(rows: DataFrame, column: str, text: str) -> DataFrame:

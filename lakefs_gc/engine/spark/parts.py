@@ -90,7 +90,13 @@ def _write_file(table: pa.Table, folder: PartsFolder) -> str:
     sink = pa.BufferOutputStream()
     # Addresses are all different, and no reader filters by them, so dictionaries and statistics are useless.
     pq.write_table(
-        table, sink, compression="lz4", use_dictionary=False, write_statistics=False, row_group_size=_ROWS_PER_GROUP
+        table,
+        sink,
+        compression="lz4",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,  # for Spark, which does not know the digest
+        row_group_size=_ROWS_PER_GROUP,
     )
     content = sink.getvalue().to_pybytes()
     file = f"part-{uuid.uuid4().hex}-{hashlib.sha256(content).hexdigest()}.parquet"

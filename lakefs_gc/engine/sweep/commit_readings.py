@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, ASK, AskForRules, active_ranges, ranges_since
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
-from lakefs_gc.engine.collect.references.committed import FILES_READ, write_addresses
+from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.own_commits import HEADS
+from lakefs_gc.engine.collect.references.range_names import refuse_other_ranges, reports_of
 from lakefs_gc.engine.decide.matching.unmatched import refuse_unproved_emptiness
 from lakefs_gc.engine.records.check import SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.spark.local_rows import number_of, rows_without
+from lakefs_gc.engine.spark.local_rows import rows_without
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark
 from lakefs_gc.engine.sweep.look_datasets import LookDatasets
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -90,13 +91,13 @@ class CommitReadings:
 
     def _read_unseen(self, ranges: Dataset, again: str) -> Dataset:
         """Return the addresses in those of these ranges that neither the mark nor the last reading has read."""
+        refuse_other_ranges(ranges)
         context, unseen = self._context, ranges.dataframe
         for seen in self._seen_ranges:
             unseen = rows_without(unseen, seen, "range_id")
         name, listed = self._datasets.name(f"committed{again}"), context.workspace.files_of(ranges.manifest)
         addresses = write_addresses(context, self._run, unseen, name, listed=listed)
-        expected = {FILES_READ: number_of(unseen)}
-        output = StageOutput(addresses, context.clock(), in_parts=True, expected=expected)
+        output = StageOutput(addresses, context.clock(), in_parts=True, expected=reports_of(unseen))
         return self._datasets.keep("committed", output, again)
 
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:

@@ -9,7 +9,6 @@ a sweep that needs a backup keeps the objects that have no copy (rule 12).
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import time
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -44,7 +42,7 @@ from lakefs_gc.errors import (
     StoreUnavailableError,
 )
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
-from lakefs_gc.formats.parquet import read_columns
+from lakefs_gc.formats.parquet import parquet_bytes, read_columns
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
@@ -198,7 +196,7 @@ def _copy(batches: Batches, store: StoreLocation, location: StoreLocation, paths
         if records:
             # Keys sort by time: of several records of one object the last one holds.
             key = f"{paths.records}{time.time_ns():020d}-{shard:05d}-{uuid4().hex[:12]}.parquet"
-            target.put(key, _parquet(pa.RecordBatch.from_pylist(records, schema=RECORD)))
+            target.put(key, parquet_bytes(pa.RecordBatch.from_pylist(records, schema=RECORD), compression="zstd"))
         unavailable = [error for _, error in outcomes if isinstance(error, StoreUnavailableError)]
         if len(unavailable) == len(chunk):
             raise unavailable[0]  # the store is down: do not retry each of a million objects
@@ -264,12 +262,6 @@ def _gone_or_failed(
     return _Record(planned.address, planned.size, FAILED, error=error.message), error
 
 
-def _parquet(batch: pa.RecordBatch) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_batches([batch], RECORD), buffer, compression="zstd")
-    return buffer.getvalue()
-
-
 # -- the records ----------------------------------------------------------------------------------------------
 
 
@@ -327,7 +319,7 @@ def _write_part(batches: Batches, location: StoreLocation, paths: BackupPaths) -
     batch = pa.Table.from_batches(filled).cast(RECORD).combine_chunks().to_batches()[0]
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
-    content = _parquet(batch)
+    content = parquet_bytes(batch, compression="zstd")
     # The name is unique: an earlier manifest refers to its own parts, which must not be overwritten.
     part = MarkPart(
         key=f"{paths.contents}part-{shard:05d}-{uuid4().hex[:12]}.parquet",

@@ -292,7 +292,6 @@ def _write(store: ObjectStore, folder: str, rows: _Rows, names: list[str]) -> No
     content = parquet_bytes(
         pa.record_batch(columns, schema=_SCHEMA),
         compression="none",
-        write_page_checksum=True,
         use_dictionary=["range_ids.list.element"],
     )
     store.put(f"{folder}{uuid.uuid4().hex}.parquet", content)

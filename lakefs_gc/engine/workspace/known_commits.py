@@ -75,7 +75,7 @@ def keep_commits(workspace: ObjectStore, namespace: str, commits: Mapping[str, C
         strict=True,
     )
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    content = parquet_bytes(pa.record_batch(arrays, schema=_SCHEMA), write_page_checksum=True)
+    content = parquet_bytes(pa.record_batch(arrays, schema=_SCHEMA))
     try:
         workspace.put(_key_of(namespace), content)
     except StorageError as error:

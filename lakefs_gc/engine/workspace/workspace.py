@@ -383,6 +383,8 @@ def _refuse_lost_results(stage: str, sums: Mapping[str, int], expected: Mapping[
         if sums.get(name, 0) != number:
             raise SparkFailedError(
                 f"the tasks of {stage} should have reported {number:,} {name}, but the reports have "
-                f"{sums.get(name, 0):,}, so Spark lost or repeated the results of a task",
-                remedy="Run again. If it happens again, look in the log of Spark for executors that were lost",
+                f"{sums.get(name, 0):,}. So the results of a task were lost or repeated, or a file of an earlier stage "
+                "was read with another content",
+                remedy="Start a new run. If it happens again, look in the log of Spark for executors that were lost, "
+                "and find out what changes files in the workspace (work_url)",
             )

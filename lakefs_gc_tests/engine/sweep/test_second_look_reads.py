@@ -19,10 +19,12 @@ from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.sweep import commit_readings
 from lakefs_gc.engine.sweep.at_mark import Accepted, seen_at_mark
-from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.engine.workspace.workspace import Dataset, Workspace, utc_now
 from lakefs_gc.errors import (
+    CorruptFileError,
     ObjectNotFoundError,
     SafetyError,
     SparkFailedError,
@@ -300,5 +302,33 @@ def test_a_look_whose_workers_do_not_report_all_ranges_deletes_nothing(
 
     monkeypatch.setattr(commit_readings, "write_addresses", lose)
     with pytest.raises(SparkFailedError, match="should have reported 1 files_read, but the reports have 0"):
+        collector.sweep(mark)
+    assert garbage in keys_below(repository.store, "data/")
+
+
+def test_a_look_whose_ranges_are_others_than_were_found_deletes_nothing(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the stage is read with another content."""
+    repository.put("a")
+    repository.commit()
+    repository.keep_days(10)
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    repository.stage("back", garbage)
+    repository.commit()
+    read = Workspace.read
+
+    def swapped(workspace: Workspace, spark: SparkSession, run_key: str, stage: str, *schema: Any) -> Dataset:
+        dataset = read(workspace, spark, run_key, stage, *schema)
+        if "active_ranges" not in stage or stage == "active_ranges":
+            return dataset
+        ranges = [tuple(row) for row in dataset.dataframe.collect()]
+        others = local_rows(spark, [ranges[0]] * len(ranges), schemas.ACTIVE_RANGES)
+        return Dataset(lambda: others, dataset.manifest, dataset.files)
+
+    monkeypatch.setattr(Workspace, "read", swapped)
+    with pytest.raises(CorruptFileError, match="it has other rows than were written"):
         collector.sweep(mark)
     assert garbage in keys_below(repository.store, "data/")

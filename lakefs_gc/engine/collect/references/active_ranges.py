@@ -10,9 +10,9 @@ file is not listed, so the metarange of every commit that a branch or a tag reac
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.own_commits import HEADS, commits_since, own_active_commits
+from lakefs_gc.engine.collect.references.range_names import range_name_facts
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema, known_table, to_arrow
@@ -79,8 +80,8 @@ def active_ranges(
     """Return the ranges to read. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits), ``commits_seen``,
-    ``LATER_BRANCHES`` and ``HEADS``. With rules it also has ``commits_run_id``, the facts of ``own_commits``, and
-    ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read).
+    ``LATER_BRANCHES``, ``HEADS`` and ``RANGE_NAMES``. With rules it also has ``commits_run_id``, the facts of
+    ``own_commits``, and ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read).
     ``missed_by_rules`` is the number of active commits that the server's list omits. It is 0 without rules, and None if
     there are more than ``safety.max_commits``. ``graph`` has the commits that are already known, by default those that
     were read ahead. The commits that are read are added to it. ``rules`` are those by which the client retains commits.
@@ -106,7 +107,7 @@ def active_ranges(
         facts["missed_by_rules"] = 0 if graph.complete else None
         facts[LATER_BRANCHES] = later_branches(context, run, uncommitted)
         _keep(context, run, graph)
-        return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs=inputs)
+        return _ranges_output(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs)
     heads_before = server.heads_of(run.repository)
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
     heads_after = server.heads_of(run.repository)
@@ -127,7 +128,14 @@ def active_ranges(
     files = with_text(_files_of(metaranges, recent), "store_url", run.store.folder_url)
     existing = metadata_files(spark, run.store) if must_exist else None
     located = cache.locate(spark, files, cores=cores, existing=existing)
-    return StageOutput(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs=inputs)
+    return _ranges_output(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs)
+
+
+def _ranges_output(
+    ranges: DataFrame, began_at: datetime, facts: Mapping[str, Any], inputs: Mapping[str, str]
+) -> StageOutput:
+    names, measures = range_name_facts(ranges)
+    return StageOutput(ranges, began_at, {**facts, **names}, measures, inputs)
 
 
 def _files_of(metaranges: DataFrame, recent: DataFrame | None) -> DataFrame:
@@ -160,7 +168,8 @@ def ranges_since(
     commits = commits_since(context, run, rules, graph, heads, known, read)
     if commits is None:
         return None
-    return StageOutput(ranges_of_metaranges(context, run, {commit.metarange_id for commit in commits} - {""}), began_at)
+    ranges = ranges_of_metaranges(context, run, {commit.metarange_id for commit in commits} - {""})
+    return _ranges_output(ranges, began_at, {}, {})
 
 
 def ranges_of_metaranges(context: RunContext, run: GCRun, metarange_ids: Collection[str]) -> DataFrame:

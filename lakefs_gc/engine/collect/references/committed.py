@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.active_ranges import metadata_files
+from lakefs_gc.engine.collect.references.range_names import FILES_READ, NAMES_READ, name_sum, reports_of_stage
 from lakefs_gc.engine.collect.references.ranges_ahead import read_ranges_ahead, take_ranges
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -34,16 +35,16 @@ from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import LISTING_SCHEMA
 
-FILES_READ = "files_read"
 COMMITTED_PART = StructType(
     [
         StructField("file", StringType()),
         *PART.fields[1:],
         StructField("entries", LongType(), nullable=False),
         StructField(FILES_READ, LongType(), nullable=False),
+        StructField(NAMES_READ, LongType(), nullable=False),
     ]
 )
-"""``parts.PART``, and the numbers of entries and of listed files that were read since the task's previous report.
+"""``parts.PART``, and what was read since the task's previous report: entries, and listed files (``range_names``).
 
 The last report of a task has no part, so a task is also noticed if it wrote nothing.
 """
@@ -76,7 +77,7 @@ def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageO
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
         in_parts=True,
-        expected={FILES_READ: active_ranges.manifest.rows},
+        expected=reports_of_stage(active_ranges),
         work=("ranges", active_ranges.manifest.rows),
     )
 
@@ -103,10 +104,9 @@ def write_addresses(
 ) -> DataFrame:
     """Write the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) as files of ``stage``.
 
-    Columns: ``COMMITTED_PART``. The sum of ``FILES_READ`` is the number of rows in ``ranges``. ``listed`` (column
-    ``range_id``) has every range that is read now or was read before. If ``ranges`` has a metarange that names another
-    range, that range is read, too. If ``existing`` (column ``range_id``) lists the files in the store, a cached range
-    must be among them.
+    Columns: ``COMMITTED_PART``, whose sums are those of ``reports_of``. ``listed`` (column ``range_id``) has every
+    range that is read now or was read before. If ``ranges`` has a metarange that names another range, that range is
+    read, too. If ``existing`` (column ``range_id``) lists the files in the store, a cached range must be among them.
     """
     folder = context.workspace.parts_folder(run.run_key, stage)
     cache, cores = context.workspace.range_cache, context.cores
@@ -133,12 +133,13 @@ def _write_ranges(
             return []
         return list(live_addresses(table, file, known.folders, row["entries"], explained_by=known))
 
-    entries = files_read = 0
+    entries = files_read = names_read = 0
 
     def addresses() -> Batches:
-        nonlocal entries, files_read
+        nonlocal entries, files_read, names_read
         for row, decoded in read_through(batches, cache, cores, decode):
             files_read += 1
+            names_read += name_sum([row["range_id"]])
             entries += sum(rows.num_rows for rows in decoded)
             index.add(row, decoded)
             yield from decoded
@@ -148,13 +149,13 @@ def _write_ranges(
             yield rows
 
     for report in write_parts(without_repeats(addresses()), folder):
-        yield _with_counts(report.to_pylist()[0], entries, files_read)
-        entries = files_read = 0
-    yield _with_counts({"file": None, "rows": 0, "size_bytes": 0}, entries, files_read)
+        yield _with_counts(report.to_pylist()[0], entries, files_read, names_read)
+        entries = files_read = names_read = 0
+    yield _with_counts({"file": None, "rows": 0, "size_bytes": 0}, entries, files_read, names_read)
 
 
-def _with_counts(part: dict[str, Any], entries: int, files_read: int) -> pa.RecordBatch:
-    report = part | {"entries": entries, FILES_READ: files_read}
+def _with_counts(part: dict[str, Any], entries: int, files_read: int, names_read: int) -> pa.RecordBatch:
+    report = part | {"entries": entries, FILES_READ: files_read, NAMES_READ: names_read}
     return pa.RecordBatch.from_pylist([report], schema=_COMMITTED_PART)
 
 

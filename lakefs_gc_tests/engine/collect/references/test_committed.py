@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.references.committed import write_addresses
+from lakefs_gc.engine.collect.references.committed import committed, write_addresses
+from lakefs_gc.engine.collect.references.range_names import RANGE_NAMES, name_sum, refuse_other_ranges, reports_of
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.session import scale_session
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
-from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundError
+from lakefs_gc.engine.workspace.workspace import Dataset
+from lakefs_gc.errors import (
+    CorruptFileError,
+    CorruptRangeError,
+    InputOrderError,
+    LakeFSGCError,
+    ObjectNotFoundError,
+    SparkFailedError,
+)
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector
@@ -111,6 +123,66 @@ def test_a_range_that_differs_from_its_metarange_fails_the_run(collected: Collec
             write_addresses(context, run, ranges, "wrong", listed=listed).collect()
         assert caught.value.facts["file"] == collected.file
     write_addresses(context, run, described.dataframe, "wrong", listed=listed).collect()
+
+
+@pytest.fixture
+def of_two_ranges(spark: SparkSession, lake: Lake) -> Collector:
+    """Two commits without a common range."""
+    repository = lake.repository()
+    for age_days in (3, 2):
+        repository.put("path", "v" * age_days)
+        repository.commit(age_days=age_days)
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect(until="active_ranges")
+    return collector
+
+
+def read_twice(ranges: Dataset) -> Dataset:
+    """The stage, read with the content of one of its files in the place of another one."""
+    first, second = ranges.dataframe.collect()
+    rows = local_rows(ranges.dataframe.sparkSession, [tuple(first)] * 2, schemas.ACTIVE_RANGES)
+    assert first["range_id"] != second["range_id"]
+    return Dataset(lambda: rows, ranges.manifest, ranges.files)
+
+
+@pytest.mark.executors
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_range_that_is_read_in_the_place_of_another_fails_the_run(of_two_ranges: Collector, is_cached: bool) -> None:
+    if is_cached:
+        of_two_ranges.materialize("committed")
+    swapped = read_twice(of_two_ranges.dataset("active_ranges"))
+    output = committed(of_two_ranges.context, of_two_ranges.run, swapped)
+    with pytest.raises(SparkFailedError, match=r"should have reported [0-9,]+ (names|files)_read"):
+        of_two_ranges.workspace.write(of_two_ranges.spark, of_two_ranges.run.run_key, "committed", output)
+
+
+def test_a_stage_with_other_ranges_is_refused(of_two_ranges: Collector) -> None:
+    ranges = of_two_ranges.dataset("active_ranges")
+    refuse_other_ranges(ranges)
+    with pytest.raises(CorruptFileError, match="active_ranges: it has other rows than were written"):
+        refuse_other_ranges(read_twice(ranges))
+
+
+def test_the_ranges_of_an_older_version_are_read_anew(of_two_ranges: Collector) -> None:
+    ranges = of_two_ranges.dataset("active_ranges")
+    facts = {name: fact for name, fact in ranges.manifest.facts.items() if name != RANGE_NAMES}
+    older = replace(ranges, manifest=replace(ranges.manifest, facts=facts))
+    with pytest.raises(InputOrderError, match=r"active_ranges .* was written by an older version"):
+        committed(of_two_ranges.context, of_two_ranges.run, older)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_spark_sums_names_as_python_does(spark: SparkSession, small: bool) -> None:
+    scale_session(spark, {}, small=small)
+    try:
+        ids = [f"{number:064x}" for number in range(5)]
+        ranges = local_rows(spark, [(range_id,) for range_id in ids], "range_id string")
+        ranges = ranges if small else ranges.repartition(2)
+        assert reports_of(ranges) == {"files_read": 5, "names_read": name_sum(ids)}
+        assert reports_of(ranges.where("false")) == {"files_read": 0, "names_read": 0}
+    finally:
+        scale_session(spark, {}, small=False)
 
 
 def test_without_rules_every_object_ever_committed_is_live(spark: SparkSession, lake: Lake) -> None:
