@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
-from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -282,11 +282,8 @@ def test_an_override_of_a_check_that_passed_accepts_nothing(spark: SparkSession,
     assert not accepted.commits_unchecked
 
 
-@pytest.mark.executors
-def test_a_look_whose_workers_do_not_report_all_ranges_deletes_nothing(
-    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The object comes back by a commit, whose range Spark reads in a task whose result is lost."""
+def mark_what_comes_back(spark: SparkSession, repository: LakeRepository) -> tuple[Collector, Mark, str]:
+    """Mark an object, which a commit brings back then. Returns its key, too."""
     repository.put("a")
     repository.commit()
     repository.keep_days(10)
@@ -296,6 +293,15 @@ def test_a_look_whose_workers_do_not_report_all_ranges_deletes_nothing(
     assert marked(repository, mark) == {garbage}
     repository.stage("back", garbage)
     repository.commit()
+    return collector, mark, garbage
+
+
+@pytest.mark.executors
+def test_a_look_whose_workers_do_not_report_all_ranges_deletes_nothing(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The range of the commit is read in a task whose result is lost."""
+    collector, mark, garbage = mark_what_comes_back(spark, repository)
 
     def lose(*arguments: Any, **options: Any) -> DataFrame:
         return write_addresses(*arguments, **options).where("files_read = 0")
@@ -310,14 +316,7 @@ def test_a_look_whose_ranges_are_others_than_were_found_deletes_nothing(
     spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of the stage is read with another content."""
-    repository.put("a")
-    repository.commit()
-    repository.keep_days(10)
-    garbage = repository.put_stray("data/s/garbage")
-    collector = Collector(spark, repository)
-    mark = collector.collect_and_mark()
-    repository.stage("back", garbage)
-    repository.commit()
+    collector, mark, garbage = mark_what_comes_back(spark, repository)
     read = Workspace.read
 
     def swapped(workspace: Workspace, spark: SparkSession, run_key: str, stage: str, *schema: Any) -> Dataset:
