@@ -341,13 +341,18 @@ class LakeFSClient:
     def prepare_uncommitted(self, repository: str, continuation_token: str = "") -> UncommittedPage:
         """Have the server write one page of its uncommitted addresses."""
         request = lakefs_sdk.PrepareGCUncommittedRequest(continuation_token=continuation_token or None)
-        answer = self._call(
-            f"prepare uncommitted data of {repository}",
-            self._internal.prepare_garbage_collection_uncommitted,
-            repository,
-            prepare_gc_uncommitted_request=request,
-        )
-        return UncommittedPage(answer.run_id, answer.gc_uncommitted_location or "", answer.continuation_token or "")
+        requests = 0
+
+        def send(**timeout: Any) -> Any:
+            nonlocal requests
+            requests += 1
+            return self._internal.prepare_garbage_collection_uncommitted(
+                repository, prepare_gc_uncommitted_request=request, **timeout
+            )
+
+        answer = self._call(f"prepare uncommitted data of {repository}", send)
+        folder, token = answer.gc_uncommitted_location or "", answer.continuation_token or ""
+        return UncommittedPage(answer.run_id, folder, token, requests)
 
     def prepare_commits(self, repository: str, *, timeout_seconds: float) -> PreparedCommits:
         """Have the server list the active commits: asynchronously, or synchronously if the server has only that.

@@ -53,11 +53,15 @@ class LogPage:
 
 @dataclass(frozen=True)
 class UncommittedPage:
-    """One answer of prepare_uncommited. ``location`` is empty when nothing is staged on this page."""
+    """One answer of prepare_uncommited. ``location`` is empty when nothing is staged on this page.
+
+    ``requests``: how many it took. The server may have written a file for each of them.
+    """
 
     run_id: str
     location: str
     continuation_token: str
+    requests: int = 1
 
 
 @dataclass(frozen=True)

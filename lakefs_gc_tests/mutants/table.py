@@ -181,6 +181,15 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         12,
+        "a page that was written twice does not stand for another one",
+        "engine/collect/references/uncommitted.py",
+        " and prepared.requests == prepared.pages",
+        "",
+        "engine/collect/references/test_uncommitted.py",
+        "got_no_answer",
+    ),
+    Mutant(
+        12,
         "a range is not read twice in the place of another",
         "engine/collect/references/range_names.py",
         "NAMES_READ: facts[RANGE_NAMES]}",

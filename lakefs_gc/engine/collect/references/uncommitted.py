@@ -51,13 +51,15 @@ OnHeads = Callable[[Heads], None]
 class PreparedUncommitted:
     """The server's uncommitted list: its run id, its folder (empty if no page has a file), the number of pages.
 
-    ``without_file`` has two tokens for each page without a file: the token of its request and the token in its answer.
+    ``requests``: how many there were; more than pages if one got no answer, and was sent again. ``without_file`` has
+    two tokens for each page without a file: the token of its request and the token in its answer.
     """
 
     run_id: str
     location: str
     pages: int
     pages_with_file: int
+    requests: int
     without_file: tuple[tuple[str, str], ...] = ()
 
 
@@ -118,8 +120,7 @@ def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) 
             "run_id": prepared.run_id,
             "pages": prepared.pages,
             "files": len(files),
-            # A repeated call writes its page twice, so the rows of the list are unknown.
-            "listed": rows_in(store, [file for file, _ in files]) if len(files) == prepared.pages_with_file else None,
+            "listed": rows_in(store, [file for file, _ in files]) if _is_each_page_once(prepared, files) else None,
             "heads": heads,
             "server_seconds": listed.server_seconds,
         },
@@ -182,10 +183,10 @@ def prepare_uncommitted(
     tokens_seen: set[str] = set()
     locations: set[str] = set()
     without_file: list[tuple[str, str]] = []
-    token, run_id, pages, pages_with_file = "", "", 0, 0
+    token, run_id, pages, pages_with_file, requests = "", "", 0, 0, 0
     while True:
         request_token, page = token, server.prepare_uncommitted(repository, token)
-        pages += 1
+        pages, requests = pages + 1, requests + page.requests
         if run_id and page.run_id != run_id:
             raise IncompleteAnswerError(
                 f"The server changed the run of its uncommitted list from {run_id} to {page.run_id}",
@@ -203,7 +204,8 @@ def prepare_uncommitted(
                 remedy="Start a new run",
             )
         if not token:
-            return PreparedUncommitted(run_id, "".join(locations), pages, pages_with_file, tuple(without_file))
+            location = "".join(locations)
+            return PreparedUncommitted(run_id, location, pages, pages_with_file, requests, tuple(without_file))
         if token in tokens_seen:
             raise IncompleteAnswerError(
                 f"The server's uncommitted list of {repository} does not advance: page {pages} repeats a continuation "
@@ -218,6 +220,14 @@ def prepare_uncommitted(
         tokens_seen.add(token)
         logger.debug("repository %s: uncommitted data, page %d", repository, pages)
         on_page(pages)
+
+
+def _is_each_page_once(prepared: PreparedUncommitted, files: list[tuple[str, int]]) -> bool:
+    """Return whether the rows of these files are those of the list. A repeated call writes its page twice.
+
+    The number of files alone does not tell: where a page is there twice, an old list may lack another one.
+    """
+    return len(files) == prepared.pages_with_file and prepared.requests == prepared.pages
 
 
 def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> list[tuple[str, int]]:

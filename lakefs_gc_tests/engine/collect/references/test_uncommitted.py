@@ -409,6 +409,29 @@ def test_the_rows_of_the_list_are_unknown_if_a_page_was_written_twice(
     assert collector.manifest("uncommitted").facts["listed"] is None
 
 
+def test_the_rows_of_the_list_are_unknown_if_a_request_got_no_answer(
+    spark: SparkSession, repository: LakeRepository, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page is written twice, and an old list of the folder lacks another one: their number is right."""
+    files = uncommitted._files
+
+    def lose(asked: Asked, answer: Answered) -> Answered:
+        return refusal(503) if asked.number == 2 else answer  # the first one begins another list if it is repeated
+
+    def old(*arguments: Any) -> list[tuple[str, int]]:
+        found = files(*arguments)
+        assert len(found) == PAGES + 1
+        return found[1:]
+
+    monkeypatch.setattr(uncommitted, "_files", old)
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, lose)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+    facts = collector.manifest("uncommitted").facts
+    assert (facts["files"], facts["listed"]) == (PAGES, None)
+
+
 @pytest.mark.parametrize("answer", [refusal(410, "gone"), Answered(410, b"410 Gone", {"Content-Type": "text/plain"})])
 def test_a_staged_object_that_a_proxy_calls_gone_is_live(
     spark: SparkSession,
