@@ -196,6 +196,16 @@ class ObjectStore(ABC):
         for batch in self.list(prefix, start_after=start_after):
             yield ListingPage(batch, [])
 
+    def quick_pages(
+        self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
+    ) -> Iterator[ListingPage]:
+        """Yield the pages of ``pages``, in less processor time where a store can.
+
+        A faulty proxy may more easily have one of them be the page of an earlier request for the same prefix. So this
+        is only for the listing of candidates: what it lacks is no candidate.
+        """
+        return self.pages(prefix, start_after=start_after, until=until, one_level=one_level)
+
     def first_name_after(self, prefix: str, start_after: str) -> str | None:
         """Return the first key or folder (without its final slash) of the level ``prefix`` after ``start_after``.
 

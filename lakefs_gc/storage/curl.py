@@ -19,12 +19,14 @@ from urllib3.util.wait import wait_for_read
 _UNKNOWN = -1
 _CHUNKED = re.compile(rb"transfer-encoding:[ \t]*chunked[ \t]*\r?\n\Z", re.IGNORECASE)
 """libcurl fails unless the last chunk arrives."""
+_ENCODED = re.compile(rb"content-encoding:(?![ \t]*identity[ \t]*\r?\n)", re.IGNORECASE)
+_REQUEST_ID = re.compile(rb"(?:x-amz-|x-)request-id:", re.IGNORECASE)
 
 
 class Answer(NamedTuple):
     """The answer to a GET. ``is_whole``: it says where the body ends, by its length or in chunks, and it ended there.
 
-    The end of a connection proves nothing.
+    The end of a connection proves nothing. A body that is compressed is not what was asked for, so it is not whole.
     """
 
     status: int
@@ -79,17 +81,26 @@ class CurlConnections:
         stated_bytes = int(connection.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T))
         status = int(connection.getinfo(pycurl.RESPONSE_CODE))
         body = b"".join(chunks)
-        is_whole = stated_bytes != _UNKNOWN or any(_CHUNKED.match(header) for header in headers)
+        last = _of_last_answer(headers)
         for kept in (chunks, headers):  # by the connection
             kept.clear()
+        request_ids = [header for header in last if _REQUEST_ID.match(header)]
+        if request_ids and request_ids == connection.request_ids:
+            connection.close()
+            return None
+        connection.request_ids = request_ids
         self.idle.append(connection)
-        return Answer(status, body, is_whole)
+        has_end = stated_bytes != _UNKNOWN or any(_CHUNKED.match(header) for header in last)
+        return Answer(status, body, is_whole=has_end and not any(_ENCODED.match(header) for header in last))
 
     def _unused(self) -> Any:
         """Return a connection that waits for a request, or None.
 
         A connection with bytes to read is closed: they may be a second answer to the last request, and the next one
-        would get it. urllib3 does the same. libcurl checks only connections that were idle for a second.
+        would get it. urllib3 does the same. libcurl checks only connections that were idle for a second. Over TLS it
+        may have read these bytes already, and nothing shows them. Such an answer has the request id of the last one,
+        if the server states any. Who cannot bear the answer to another request must verify the content, or not ask
+        here.
         """
         while self.idle:
             try:
@@ -105,6 +116,7 @@ class CurlConnections:
 
     def _connection(self) -> Any:
         connection = pycurl.Curl()
+        connection.request_ids = []
         connection.setopt(pycurl.NOSIGNAL, 1)  # signals are the main thread's
         connection.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
         connection.setopt(pycurl.MAXCONNECTS, 1)
@@ -118,6 +130,12 @@ class CurlConnections:
             connection.setopt(pycurl.SSL_VERIFYPEER, 0)
             connection.setopt(pycurl.SSL_VERIFYHOST, 0)
         return connection
+
+
+def _of_last_answer(headers: list[bytes]) -> list[bytes]:
+    """Return the headers of the answer itself. Others may come before it (103 Early Hints)."""
+    begins = [number for number, header in enumerate(headers) if header.startswith(b"HTTP/")]
+    return headers[begins[-1] :] if begins else headers
 
 
 @cache

@@ -2,7 +2,7 @@
 
 Spark silently skips a file that is missing from a folder, and a file that is empty. The references in such a file would
 be lost, and their objects would be deleted. So a stage records its files and their sizes, and its rows are counted from
-the footers of the files, as this machine reads them.
+the footers of the files, as this machine reads them, when it was written and before Spark reads it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,12 @@ def rows_in(store: ObjectStore, keys: Iterable[str]) -> int:
 
 
 def _rows_in(store: ObjectStore, key: str) -> int:
-    return int(read_footer(store, key).num_rows)
+    footer = read_footer(store, key)
+    rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+    # Spark reads nothing, and says nothing, where the number of a row group is negative.
+    if sum(rows) != footer.num_rows or any(number < 0 for number in rows):
+        raise CorruptFileError(key, "the numbers of rows in its parts contradict each other", remedy="Start a new run")
+    return int(footer.num_rows)
 
 
 def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:

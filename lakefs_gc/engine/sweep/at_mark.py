@@ -12,6 +12,7 @@ from lakefs_gc import __version__
 from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES
 from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown
+from lakefs_gc.engine.collect.references.range_names import reports_of, reports_of_stage
 from lakefs_gc.engine.decide.matching.unmatched import (
     UNLISTED_WRONG_SIZES,
     WRONG_SIZES,
@@ -23,7 +24,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
-from lakefs_gc.errors import InputOrderError
+from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import ADDRESS_READING, ADDRESSES_READ_AS
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,14 @@ def seen_at_mark(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | No
         return None
     inputs = {"active_ranges": ranges.manifest, "foreign_references": foreign}
     if any(mark.inputs.get(stage) != manifest.materialization_id for stage, manifest in inputs.items()):
+        return None
+    try:
+        is_as_written = reports_of(ranges.dataframe) == reports_of_stage(ranges)
+    except (CorruptFileError, InputOrderError, ObjectNotFoundError) as error:
+        logger.warning("mark %s: every active range is read again: %s", mark.mark_id, error.message)
+        return None
+    if not is_as_written:
+        logger.warning("mark %s: every active range is read again: the list of them has changed", mark.mark_id)
         return None
     if files is not None and files.manifest.materialization_id != foreign.facts["files_id"]:
         return None

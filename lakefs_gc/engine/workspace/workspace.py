@@ -231,11 +231,23 @@ class Workspace:
         if not manifest.rows:
             return Dataset(lambda: local_rows(spark, [], schema), manifest, self.files_of(manifest))
         size_bytes = sum(manifest.files.values())
-        return Dataset(
-            lambda: self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes),
-            manifest,
-            self.files_of(manifest),
-        )
+
+        def rows() -> DataFrame:
+            if not is_small(spark):
+                self._refuse_other_rows(manifest)
+            return self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes)
+
+        return Dataset(rows, manifest, self.files_of(manifest))
+
+    def _refuse_other_rows(self, manifest: DatasetManifest) -> None:
+        """Raise ``CorruptFileError`` if the footers of the files state another number of rows than was written."""
+        rows = rows_in(self._store(), self.files_of(manifest).keys)
+        if rows != manifest.rows:
+            raise CorruptFileError(
+                f"{manifest.run_key}/{manifest.stage}",
+                f"it was written with {manifest.rows:,} rows, and has {rows:,}",
+                remedy="Start a new run, and find out what changes files in the workspace (work_url)",
+            )
 
     def rows_of_files(
         self,

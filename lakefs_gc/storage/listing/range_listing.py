@@ -189,7 +189,7 @@ class RangeLister:
 
     def _list_from(self, listing: _Listing, asked: KeyRange) -> KeyRange | None:
         """List a range; return the one-level range to continue with, if the listing should change to one level."""
-        pages = self._store.pages(
+        pages = self._store.quick_pages(
             asked.prefix, start_after=asked.start_after, until=asked.until, one_level=asked.one_level
         )
         held: list[pa.RecordBatch] = []

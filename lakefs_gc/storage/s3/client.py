@@ -145,8 +145,9 @@ class RetryingClient:
 
     def __init__(self, bucket: str, retry: RetryPolicy) -> None:
         self.lister, self.client, session = new_clients()
-        self.pages = PlainGets(self.lister, session, "ListObjectsV2")
-        self.sstables = PlainGets(self.client, session, "GetObject")
+        self.pages = PlainGets(self.lister, session, "ListObjectsV2", by_curl=False)
+        self.quick_pages = PlainGets(self.lister, session, "ListObjectsV2", by_curl=True)
+        self.sstables = PlainGets(self.client, session, "GetObject", by_curl=True)
         self.bucket = bucket
         self.retry = retry
         self.endpoint: str = self.client.meta.endpoint_url

@@ -60,14 +60,17 @@ class _Pattern:
 
 
 class PlainGets:
-    """The GETs of one operation, such as ``GetObject``, of a boto3 client. ``session`` has its credentials."""
+    """The GETs of one operation, such as ``GetObject``, of a boto3 client. ``session`` has its credentials.
 
-    def __init__(self, client: Any, session: Any, operation: str) -> None:
+    Unless ``by_curl``, botocore's connections send them: libcurl's may give the answer to another request (``curl``).
+    """
+
+    def __init__(self, client: Any, session: Any, operation: str, *, by_curl: bool) -> None:
         self._session, self._operation = session, operation
         # botocore has no public name for the connections of a client. Without them boto3 sends everything.
         self._http = getattr(getattr(client, "_endpoint", None), "http_session", None)
         self._curl = None
-        if self._http is not None:
+        if by_curl and self._http is not None:
             self._curl = CurlGets.instead_of(self._http, client.meta.endpoint_url, client.meta.config)
         self._pattern: _Pattern | None = None
         self._in_vain = 0

@@ -101,6 +101,14 @@ class S3Store(ObjectStore):
         pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
         return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
 
+    def quick_pages(
+        self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
+    ) -> Iterator[ListingPage]:
+        """See ``ObjectStore``. One request per page."""
+        delimiter = "/" if one_level else ""
+        pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter=delimiter, quick=True)
+        return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
+
     def first_name_after(self, prefix: str, start_after: str) -> str | None:
         """See ``ObjectStore``. One request."""
         for page in self._pages(check_prefix(prefix), start_after=start_after, delimiter="/", max_keys=1):
@@ -122,9 +130,12 @@ class S3Store(ObjectStore):
         if per_second != (s3.limit.per_second if s3.limit else 0):
             s3.limit = RequestLimit(per_second) if per_second else None
 
-    def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "", max_keys: int = 0) -> Iterator[Page]:
+    def _pages(
+        self, prefix: str, *, start_after: str = "", delimiter: str = "", max_keys: int = 0, quick: bool = False
+    ) -> Iterator[Page]:
         """Yield all pages below a prefix; an incomplete page is requested again, and finally raises an error."""
         s3 = self._s3()
+        gets = s3.quick_pages if quick else s3.pages
         query = {"list-type": "2", "prefix": self.root + prefix, "encoding-type": "url"}
         if start_after:
             query["start-after"] = self.root + start_after
@@ -135,7 +146,7 @@ class S3Store(ObjectStore):
         seen: set[str] = set()
         while True:
             page = s3.call(
-                lambda: parse_page(s3.pages.get(lambda: self._list(s3, query), query=query), self.root, prefix),
+                lambda: parse_page(gets.get(lambda: self._list(s3, query), query=query), self.root, prefix),
                 action="ListBucket",
                 key=self.root + prefix,
             )

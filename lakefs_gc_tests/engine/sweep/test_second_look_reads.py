@@ -331,3 +331,25 @@ def test_a_look_whose_ranges_are_others_than_were_found_deletes_nothing(
     with pytest.raises(CorruptFileError, match="it has other rows than were written"):
         collector.sweep(mark)
     assert garbage in keys_below(repository.store, "data/")
+
+
+def test_the_ranges_of_a_mark_that_changed_are_read_again(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the mark's ranges is read with those of the look, so none would be left to read."""
+    collector, mark, garbage = mark_what_comes_back(spark, repository)
+    now = Collector(spark, repository)
+    now.collect(until="active_ranges")
+    ranges = now.dataset("active_ranges")
+    read = Workspace.read
+
+    def changed(workspace: Workspace, spark: SparkSession, run_key: str, stage: str, *schema: Any) -> Dataset:
+        dataset = read(workspace, spark, run_key, stage, *schema)
+        of_mark = stage == "active_ranges" and run_key == mark.run["run_key"]
+        return Dataset(lambda: ranges.dataframe, dataset.manifest, dataset.files) if of_mark else dataset
+
+    monkeypatch.setattr(Workspace, "read", changed)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert garbage in keys_below(repository.store, "data/")
+    run = collector.begin()
+    assert seen_at_mark(collector.context, run, mark) is None

@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.spark import parts, schemas
+from lakefs_gc.engine.spark.data_files import read_parquet
 from lakefs_gc.engine.spark.parts import PART, write_parts
 from lakefs_gc.engine.workspace import workspace as workspace_module
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
@@ -235,3 +237,30 @@ def test_a_stage_whose_reports_are_not_complete_is_not_there(
         workspace.write(spark, RUN, "committed", output(reports))
     with pytest.raises(InputOrderError, match="not finished"):
         workspace.manifest(RUN, "committed")
+
+
+def test_a_bit_that_flipped_in_a_footer_is_noticed(spark: SparkSession, workspace: Workspace) -> None:
+    """Spark reads no rows of a row group with a negative number of them, and says nothing."""
+    [report] = write_parts([listed("a", "b")], workspace.parts_folder(RUN, "committed"))
+    workspace.write(spark, RUN, "committed", in_parts(spark, [report]))
+    folder = Path(workspace.folder(RUN, "committed").removeprefix("file://")) / "data"
+    [file] = folder.iterdir()
+    data = file.read_bytes()
+    unnoticed = 0
+    for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data) - 8):
+        flipped = bytearray(data)
+        flipped[place] ^= 1
+        try:
+            footer = pq.read_metadata(pa.BufferReader(bytes(flipped)))
+            rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        except (pa.ArrowException, OSError):
+            continue
+        if rows == [2]:
+            continue
+        file.write_bytes(flipped)
+        unnoticed += (
+            read_parquet(spark, schemas.SIZED, f"{workspace.folder(RUN, 'committed')}/data", [file.name]).count() == 0
+        )
+        with pytest.raises(CorruptFileError, match=r"contradict each other|was written with 2 rows"):
+            workspace.read(spark, RUN, "committed", schemas.SIZED).dataframe.count()
+    assert unnoticed, "Spark itself notices"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.mutants.mutant import Mutant
+from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -63,8 +63,8 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "libcurl knows whether an answer states its length",
         "storage/curl.py",
-        "is_whole = stated_bytes != _UNKNOWN or any(_CHUNKED.match(header) for header in headers)",
-        "is_whole = True",
+        "has_end = stated_bytes != _UNKNOWN or any(_CHUNKED.match(header) for header in last)",
+        "has_end = True",
         "storage/s3/test_plain_gets.py",
         "end_is_not_stated",
     ),
@@ -87,6 +87,59 @@ MUTANTS: tuple[Mutant, ...] = (
         "                return Answer(200, b''.join(chunks), is_whole=True)\n",
         "storage/s3/test_curl_gets.py",
         "where_a_body_ends",
+    ),
+    Mutant(
+        12,
+        "an answer with the request id of the last one on its connection is none",
+        "storage/curl.py",
+        "if request_ids and request_ids == connection.request_ids:",
+        "if False:",
+        "storage/s3/test_curl_gets.py",
+        "known_by_its_request_id",
+    ),
+    Mutant(
+        12,
+        "headers before the answer itself say nothing of it",
+        "storage/curl.py",
+        "headers[begins[-1] :] if begins else headers",
+        "headers",
+        "storage/s3/test_curl_gets.py",
+        "where_a_body_ends",
+    ),
+    Mutant(
+        12,
+        "lists that something depends on are not read by libcurl",
+        "storage/s3/client.py",
+        'self.pages = PlainGets(self.lister, session, "ListObjectsV2", by_curl=False)',
+        'self.pages = PlainGets(self.lister, session, "ListObjectsV2", by_curl=True)',
+        "storage/s3/test_plain_gets.py",
+        "is_cut",
+    ),
+    Mutant(
+        12,
+        "the rows of a stage are counted before Spark reads them",
+        "engine/workspace/workspace.py",
+        "            if not is_small(spark):\n                self._refuse_other_rows(manifest)\n",
+        "",
+        "engine/workspace/test_workspace.py",
+        "flipped_in_a_footer",
+    ),
+    never(
+        12,
+        "a row group has no negative number of rows",
+        "engine/spark/data_files.py",
+        "sum(rows) != footer.num_rows or any(number < 0 for number in rows)",
+        "engine/workspace/test_workspace.py",
+        "flipped_in_a_footer",
+    ),
+    Mutant(
+        12,
+        "the ranges of a mark are those that were found for it",
+        "engine/sweep/at_mark.py",
+        "    if not is_as_written:",
+        "    if False:",
+        "engine/sweep/test_second_look_reads.py",
+        "ranges_of_a_mark_that_changed",
     ),
     Mutant(
         12,

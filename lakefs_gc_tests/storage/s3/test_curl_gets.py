@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -155,26 +154,28 @@ def test_nothing_more_arrives(sent: bytes) -> None:
         ("Transfer-Encoding: chunked", b"5\r\nwho", None),
         ("X-Note: transfer-encoding: chunked", b"whole", False),
         ("X-Note: none", b"whole", False),
+        ("Content-Length: 5\r\nContent-Encoding: identity", b"whole", True),
+        ("Content-Length: 5\r\nContent-Encoding: gzip", b"whole", False),
     ],
-    ids=["chunks", "one chunk", "no end", "no last chunk", "a part of a chunk", "another header", "no length"],
+    ids=[
+        "chunks",
+        "one chunk",
+        "no end",
+        "no last chunk",
+        "a part of a chunk",
+        "another header",
+        "no length",
+        "plain",
+        "compressed",
+    ],
 )
 def test_where_a_body_ends(headers: str, body: bytes, is_whole: bool | None) -> None:
     answer = f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n".encode() + body
-    with serving(lambda connection: connection.sendall(answer)) as address:
-        curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=5)
-        expected = None if is_whole is None else Answer(200, b"whole", is_whole)
-        assert get(curl, f"http://{address}/bucket/?list-type=2") == expected
-
-
-def test_without_a_connection_boto3_is_asked(store: S3Store) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        nobody = f"http://127.0.0.1:{server.getsockname()[1]}/bucket/"
-    assert get(CurlGets(ca_bundle="", connect_seconds=5, read_seconds=5), f"{nobody}key") is None
-    sstables = store._s3().sstables
-    dict(store.read_many(TABLES[:1], concurrency=1))
-    assert sstables._pattern is not None
-    sstables._pattern = replace(sstables._pattern, url=nobody)
-    assert dict(store.read_many(TABLES, concurrency=1)) == dict.fromkeys(TABLES, b"content")
+    for before in (b"", b"HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\n"):
+        with serving(lambda connection, sent=before + answer: connection.sendall(sent)) as address:  # type: ignore[misc]
+            curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=5)
+            expected = None if is_whole is None else Answer(200, b"whole", is_whole)
+            assert get(curl, f"http://{address}/bucket/?list-type=2") == expected
 
 
 @pytest.mark.parametrize("key", ["a/../b", "a/./b", "..", "a/.."])
@@ -215,6 +216,32 @@ def test_an_answer_that_nobody_asked_for_is_not_that_of_the_next_request() -> No
         assert get(curl, f"{url}1") == Answer(200, b"first", is_whole=True)
         assert arrived.wait(5)
         assert get(curl, f"{url}2") == Answer(200, b"other", is_whole=True)
+
+
+def test_a_surplus_answer_over_tls_is_known_by_its_request_id(tmp_path: Path) -> None:
+    """Both arrive at once, and libcurl has read the second one with the first one."""
+    certificate, key = certificate_of_loopback(tmp_path)
+    answer = OK.replace(b"\r\n\r\n", b"\r\nX-Amz-Request-Id: 1\r\n\r\n")
+    with serving_with_tls(certificate, key, answer * 2) as url:
+        curl = CurlGets(ca_bundle=str(certificate), connect_seconds=5, read_seconds=5)
+        assert get(curl, f"{url}/bucket/1") == Answer(200, b"whole", is_whole=True)
+        assert get(curl, f"{url}/bucket/2") is None
+        assert not curl.connections.idle
+
+
+@pytest.mark.parametrize("header", ["", "x-amz-request-id: {}\r\n", "X-Request-ID: {}\r\n"])
+def test_a_connection_with_other_request_ids_is_used_again(header: str) -> None:
+    def serve(connection: socket.socket) -> None:
+        for number in range(3):
+            connection.sendall(OK.replace(b"\r\n\r\n", f"\r\n{header.format(number)}\r\n".encode()))
+            if not connection.recv(65536):
+                return
+
+    with serving(serve) as address:
+        curl = CurlGets(ca_bundle="", connect_seconds=5, read_seconds=3)
+        for _ in range(3):
+            assert get(curl, f"http://{address}/bucket/key") == Answer(200, b"whole", is_whole=True)
+        assert len(curl.connections.idle) == 1
 
 
 def test_stores_of_a_process_share_connections(faulty_s3: FaultyS3) -> None:
