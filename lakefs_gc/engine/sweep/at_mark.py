@@ -24,6 +24,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
+from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import ADDRESS_READING, ADDRESSES_READ_AS
 
@@ -60,9 +61,9 @@ class Accepted:
 
 @dataclass(frozen=True)
 class SeenAtMark:
-    """The ranges that were read for a mark, and the metadata files of other repositories."""
+    """The ranges that were read for a mark (``active_ranges``), and the metadata files of other repositories."""
 
-    ranges: DataFrame
+    ranges: Dataset
     foreign_files: DataFrame | None
 
 
@@ -108,7 +109,7 @@ def seen_at_mark(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | No
         return None
     if files is not None and files.manifest.materialization_id != foreign.facts["files_id"]:
         return None
-    return SeenAtMark(ranges.dataframe, files.dataframe if files else None)
+    return SeenAtMark(ranges, files.dataframe if files else None)
 
 
 def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:

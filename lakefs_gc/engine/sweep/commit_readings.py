@@ -86,19 +86,22 @@ class CommitReadings:
         live = self._read_unseen(ranges, again)
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
             refuse_unproved_emptiness(context, run)
-        self._seen_ranges[self._of_mark :] = [ranges.dataframe]
+        self._seen_ranges[self._of_mark :] = [ranges]
         return live
 
     def _read_unseen(self, ranges: Dataset, again: str) -> Dataset:
         """Return the addresses in those of these ranges that neither the mark nor the last reading has read."""
-        refuse_other_ranges(ranges)
         context, unseen = self._context, ranges.dataframe
         for seen in self._seen_ranges:
-            unseen = rows_without(unseen, seen, "range_id")
+            unseen = rows_without(unseen, seen.dataframe, "range_id")
         name, listed = self._datasets.name(f"committed{again}"), context.workspace.files_of(ranges.manifest)
         addresses = write_addresses(context, self._run, unseen, name, listed=listed)
         output = StageOutput(addresses, context.clock(), in_parts=True, expected=reports_of(unseen))
-        return self._datasets.keep("committed", output, again)
+        read = self._datasets.keep("committed", output, again)
+        # Now, because Spark has read their files just before, and a file may have changed since it was written.
+        for each in (ranges, *self._seen_ranges):
+            refuse_other_ranges(each)
+        return read
 
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:
         if ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked:

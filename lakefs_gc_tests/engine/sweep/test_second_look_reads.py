@@ -18,10 +18,11 @@ from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.sweep import commit_readings
-from lakefs_gc.engine.sweep.at_mark import Accepted, seen_at_mark
+from lakefs_gc.engine.sweep import commit_readings, second_look
+from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, seen_at_mark
 from lakefs_gc.engine.workspace.workspace import Dataset, Workspace, utc_now
 from lakefs_gc.errors import (
     CorruptFileError,
@@ -329,6 +330,27 @@ def test_a_look_whose_ranges_are_others_than_were_found_deletes_nothing(
 
     monkeypatch.setattr(Workspace, "read", swapped)
     with pytest.raises(CorruptFileError, match="it has other rows than were written"):
+        collector.sweep(mark)
+    assert garbage in keys_below(repository.store, "data/")
+
+
+def test_the_ranges_of_a_mark_that_change_during_the_look_end_it(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were compared before, and are then read with those of the look."""
+    collector, mark, garbage = mark_what_comes_back(spark, repository)
+    now = Collector(spark, repository)
+    now.collect(until="active_ranges")
+    ranges = now.dataset("active_ranges").dataframe
+    see = seen_at_mark
+
+    def changed(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | None:
+        seen = see(context, run, mark)
+        assert seen is not None
+        return replace(seen, ranges=Dataset(lambda: ranges, seen.ranges.manifest, seen.ranges.files))
+
+    monkeypatch.setattr(second_look, "seen_at_mark", changed)
+    with pytest.raises(CorruptFileError, match="active_ranges: it has other rows than were written"):
         collector.sweep(mark)
     assert garbage in keys_below(repository.store, "data/")
 
