@@ -7,6 +7,7 @@ the footers of the files, as this machine reads them, when it was written and be
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -68,16 +69,23 @@ def rows_in(store: ObjectStore, keys: Iterable[str]) -> int:
 
     Raises ``ObjectNotFoundError`` and ``CorruptFileError``.
     """
-    return sum(rows for _, rows in map_unordered(lambda key: _rows_in(store, key), keys, _READS_AT_ONCE))
+    return footers_of(store, keys)[0]
 
 
-def _rows_in(store: ObjectStore, key: str) -> int:
-    footer = read_footer(store, key)
-    rows = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
-    # Spark reads nothing, and says nothing, where the number of a row group is negative.
-    if sum(rows) != footer.num_rows or any(number < 0 for number in rows):
-        raise CorruptFileError(key, "the numbers of rows in its parts contradict each other", remedy="Start a new run")
-    return int(footer.num_rows)
+def footers_of(store: ObjectStore, keys: Iterable[str]) -> tuple[int, int]:
+    """Return the total number of rows of Parquet files, from their footers, and the sum of the CRC-32 of these.
+
+    No page's checksum covers a footer, and Spark omits a row group that has a negative number of rows, or seems to lie
+    elsewhere, without an error.
+    Raises ``ObjectNotFoundError`` and ``CorruptFileError``.
+    """
+    found = [facts for _, facts in map_unordered(lambda key: _footer_of(store, key), keys, _READS_AT_ONCE)]
+    return sum(rows for rows, _ in found), sum(checksum for _, checksum in found)
+
+
+def _footer_of(store: ObjectStore, key: str) -> tuple[int, int]:
+    content = _read_end(store, key)
+    return int(_parsed(content, key).num_rows), zlib.crc32(content)
 
 
 def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
@@ -85,10 +93,18 @@ def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
 
     Raises ``ObjectNotFoundError`` and ``CorruptFileError``.
     """
+    return _parsed(_read_end(store, key), key)
+
+
+def _read_end(store: ObjectStore, key: str) -> bytes:
     end = store.read_end(key, _FOOTER_BYTES)
     needed = int.from_bytes(end[-_MAGIC_BYTES:][:4], "little") + _MAGIC_BYTES
     if needed > len(end) == _FOOTER_BYTES:
         end = store.read_end(key, needed)
+    return end[-needed:]
+
+
+def _parsed(end: bytes, key: str) -> pq.FileMetaData:
     try:
         return pq.read_metadata(pa.BufferReader(end))
     except (pa.ArrowException, OSError) as error:

@@ -66,7 +66,7 @@ class ClientMarkChecks:
         def keep(stage: str, compute: Callable[[], StageOutput]) -> Dataset:
             return context.workspace.keep(context.spark, run.run_key, stage, compute(), schemas.BY_STAGE[stage])
 
-        listed = keep("store_listing", lambda: store_listing(context, run))
+        listed = keep("store_listing", lambda: store_listing(context, run, of_other_mark=True))
         run = GCRun.of(listed.manifest)
         staged = keep("uncommitted", lambda: uncommitted(context, run))
         ranges = keep("active_ranges", lambda: active_ranges(context, run, staged))

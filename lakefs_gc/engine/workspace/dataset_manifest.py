@@ -14,7 +14,8 @@ from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 class DatasetManifest(DurableRecord):
     """How one materialization of a stage came about. Times are UTC, on this machine's clock.
 
-    ``files`` maps each data file, by its name below the folder ``data``, to its size in bytes.
+    ``files`` maps each data file, by its name below the folder ``data``, to its size in bytes. ``footers`` is the sum
+    of the CRC-32 of their footers (``data_files.footers_of``).
     """
 
     kind = "a manifest of a stage"
@@ -30,6 +31,7 @@ class DatasetManifest(DurableRecord):
     facts: dict[str, Any]
     inputs: dict[str, str]
     files: dict[str, int] = field(default_factory=dict)
+    footers: int = 0
 
     @classmethod
     def from_json(cls, data: bytes, file: str) -> Self:
@@ -45,8 +47,8 @@ class DatasetManifest(DurableRecord):
 
     @classmethod
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
-        """Return the fields. Raise ``InputOrderError`` for a manifest without sizes of files."""
-        if "materialization_id" in content and "files" not in content:
+        """Return the fields. Raise ``InputOrderError`` for a manifest without facts about files."""
+        if "materialization_id" in content and not {"files", "footers"} <= content.keys():
             raise InputOrderError(f"{file} was written by an older lakefs-gc", remedy=cls.remedy)
         return content
 

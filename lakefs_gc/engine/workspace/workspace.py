@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
-from lakefs_gc.engine.spark.data_files import data_files, read_parquet, read_table, rows_in
+from lakefs_gc.engine.spark.data_files import data_files, footers_of, read_parquet, read_table
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles, write_table
 from lakefs_gc.engine.spark.scale import is_small
@@ -126,7 +126,7 @@ class Workspace:
         store.delete_many([manifest_key])
         with RUN_PROGRESS.step(stage, output.work):
             measured, parts = self._write_data(run_key, stage, output)
-        files = self._written(run_key, stage, measured["rows"], parts)
+        files, footers = self._written(run_key, stage, measured["rows"], parts)
         manifest = DatasetManifest(
             stage=stage,
             run_key=run_key,
@@ -138,6 +138,7 @@ class Workspace:
             facts={**output.facts, **{name: value or 0 for name, value in measured.items()}},
             inputs=dict(output.inputs),
             files=files,
+            footers=footers,
         )
         store.put(manifest_key, manifest.to_json())
         if parts is not None:
@@ -178,19 +179,22 @@ class Workspace:
             writer.parquet(f"{self.folder(run_key, stage)}/data")
         return dict(observation.get), None
 
-    def _written(self, run_key: str, stage: str, rows: int, parts: list[str] | None) -> dict[str, int]:
-        """Return the sizes of the files, by name. Raise ``StorageError`` unless they contain ``rows`` rows."""
+    def _written(self, run_key: str, stage: str, rows: int, parts: list[str] | None) -> tuple[dict[str, int], int]:
+        """Return the sizes of the files, by name, and ``DatasetManifest.footers``.
+
+        Raise ``StorageError`` unless the files contain ``rows`` rows.
+        """
         folder, store = f"{run_key}/{stage}/data/", self._store()
         existing = data_files(store, folder)
         files = {name: existing.get(name, 0) for name in parts} if parts is not None else existing
-        readable_rows = rows_in(store, [folder + name for name, size in files.items() if size])
+        readable_rows, footers = footers_of(store, [folder + name for name, size in files.items() if size])
         if readable_rows != rows:
             raise StorageError(
                 f"{stage} of {run_key} was written with {rows} rows, but {readable_rows} can be read back from "
                 f"{self.url}",
                 remedy="Check that all machines see the same folder at the workspace (work_url), then run again",
             )
-        return files
+        return files, footers
 
     def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:
         """Remove the files of an earlier materialization, and of task attempts that Spark discarded."""
@@ -233,19 +237,21 @@ class Workspace:
         size_bytes = sum(manifest.files.values())
 
         def rows() -> DataFrame:
-            if not is_small(spark):
-                self._refuse_other_rows(manifest)
+            if not _fits_here(spark, manifest.files, size_bytes):
+                self._refuse_other_footers(manifest)
             return self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes)
 
         return Dataset(rows, manifest, self.files_of(manifest))
 
-    def _refuse_other_rows(self, manifest: DatasetManifest) -> None:
-        """Raise ``CorruptFileError`` if the footers of the files state another number of rows than was written."""
-        rows = rows_in(self._store(), self.files_of(manifest).keys)
-        if rows != manifest.rows:
+    def _refuse_other_footers(self, manifest: DatasetManifest) -> None:
+        """Raise ``CorruptFileError`` if the footers of the files are not those that were written."""
+        folder = f"{manifest.run_key}/{manifest.stage}/data/"
+        keys = [folder + name for name, size_bytes in manifest.files.items() if size_bytes]
+        rows, footers = footers_of(self._store(), keys)
+        if (rows, footers) != (manifest.rows, manifest.footers):
             raise CorruptFileError(
                 f"{manifest.run_key}/{manifest.stage}",
-                f"it was written with {manifest.rows:,} rows, and has {rows:,}",
+                f"it was written with {manifest.rows:,} rows, and has {rows:,}, or they are in other places",
                 remedy="Start a new run, and find out what changes files in the workspace (work_url)",
             )
 
@@ -260,7 +266,7 @@ class Workspace:
     ) -> DataFrame:
         """Return files of a stage, in a small run as rows of the driver. A missing or damaged file is an error."""
         names = sorted(names)
-        if is_small(spark) and size_bytes <= _MOST_BYTES_HERE and not any("/" in name for name in names):
+        if _fits_here(spark, names, size_bytes):
             return rows_of(spark, self.table_of_files(run_key, stage, schema, names), schema)
         return read_parquet(spark, schema, f"{self.folder(run_key, stage)}/data", names)
 
@@ -388,6 +394,11 @@ class Workspace:
             # The path as it is: neither the store nor Hadoop decodes ``%20``.
             Path(self.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))
+
+
+def _fits_here(spark: SparkSession, names: Iterable[str], size_bytes: int) -> bool:
+    """Return whether this process reads these files of a stage itself."""
+    return is_small(spark) and size_bytes <= _MOST_BYTES_HERE and not any("/" in name for name in names)
 
 
 def _refuse_lost_results(stage: str, sums: Mapping[str, int], expected: Mapping[str, int]) -> None:

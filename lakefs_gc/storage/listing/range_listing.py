@@ -34,11 +34,13 @@ class ListingLimits:
 
     ``requests_at_once`` is the maximum; a task finds the useful number itself. A range is cut after ``cut_after_pages``
     (0: never), and left over for other tasks after ``pages_per_range`` (0: never), together with its cut parts.
+    ``quick``: by ``ObjectStore.quick_pages``.
     """
 
     requests_at_once: int = 32
     cut_after_pages: int = 24
     pages_per_range: int = 0
+    quick: bool = False
 
 
 @dataclass
@@ -189,9 +191,8 @@ class RangeLister:
 
     def _list_from(self, listing: _Listing, asked: KeyRange) -> KeyRange | None:
         """List a range; return the one-level range to continue with, if the listing should change to one level."""
-        pages = self._store.quick_pages(
-            asked.prefix, start_after=asked.start_after, until=asked.until, one_level=asked.one_level
-        )
+        list_pages = self._store.quick_pages if self._limits.quick else self._store.pages
+        pages = list_pages(asked.prefix, start_after=asked.start_after, until=asked.until, one_level=asked.one_level)
         held: list[pa.RecordBatch] = []
         try:
             # One slot for all pages: releasing it after each page takes 10 % of the processor time.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.storage.base import ListingPage, ObjectStore
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, counts, marked
 from lakefs_gc_tests.support.faulty_store import StoreInS3
@@ -375,3 +377,25 @@ def test_the_ranges_of_a_mark_that_changed_are_read_again(
     assert garbage in keys_below(repository.store, "data/")
     run = collector.begin()
     assert seen_at_mark(collector.context, run, mark) is None
+
+
+def test_the_objects_of_a_mark_of_lakefss_client_are_listed_with_care(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a listing lacks is no candidate, but this mark is not made from it."""
+    repository.put("a")
+    repository.commit()
+    garbage = repository.put_stray("data/s/garbage")
+    write_client_mark(repository.store, UNIFIED, [garbage], cutoff=utc_now() - timedelta(hours=24))
+    quick: list[str] = []
+
+    def lacking(store: ObjectStore, prefix: str, **options: Any) -> Iterator[ListingPage]:
+        quick.append(prefix)
+        return iter(())
+
+    monkeypatch.setattr(ObjectStore, "quick_pages", lacking)
+    collector = Collector(spark, repository)
+    assert counts(collector.sweep(collector.read_mark("m1"))) == {"deleted": 1}
+    assert not quick
+    collector.materialize("store_listing")
+    assert quick, "that of our own mark is quick"

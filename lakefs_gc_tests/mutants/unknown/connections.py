@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.mutants.mutant import Mutant, never
+from lakefs_gc_tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -117,18 +117,28 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "the listing that decides about a mark of lakeFS's client is not quick",
+        "engine/sweep/client_marks.py",
+        "store_listing(context, run, of_other_mark=True)",
+        "store_listing(context, run)",
+        "engine/sweep/test_second_look_reads.py",
+        "listed_with_care",
+    ),
+    Mutant(
+        12,
         "the rows of a stage are counted before Spark reads them",
         "engine/workspace/workspace.py",
-        "            if not is_small(spark):\n                self._refuse_other_rows(manifest)\n",
-        "",
+        "                self._refuse_other_footers(manifest)\n",
+        "                pass\n",
         "engine/workspace/test_workspace.py",
         "flipped_in_a_footer",
     ),
-    never(
+    Mutant(
         12,
-        "a row group has no negative number of rows",
-        "engine/spark/data_files.py",
-        "sum(rows) != footer.num_rows or any(number < 0 for number in rows)",
+        "a row group is where it was written",
+        "engine/workspace/workspace.py",
+        "if (rows, footers) != (manifest.rows, manifest.footers):",
+        "if rows != manifest.rows:",
         "engine/workspace/test_workspace.py",
         "flipped_in_a_footer",
     ),

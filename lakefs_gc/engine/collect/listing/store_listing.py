@@ -30,14 +30,18 @@ from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
 
 _STAGE = "store_listing"
+_OF_OTHER_MARK = "it decides about a mark that was not made from it"
 _READERS = 4  # of files of about a million rows
 
 
-def store_listing(context: RunContext, run: GCRun) -> StageOutput:
+def store_listing(context: RunContext, run: GCRun, *, of_other_mark: bool = False) -> StageOutput:
     """List the store. Columns: ``schemas.STORE_LISTING``.
 
     Unlike other stages, this one does its work at once, because each round of a listing depends on the round before.
     ``began_at`` of a listing from an inventory is the time at which the store began to write the report.
+
+    What a listing lacks is no candidate. ``of_other_mark``: it decides about the objects of a mark that was not made
+    from it, so it takes nothing over from an earlier listing, and does not read pages by ``quick_pages``.
     """
     workspace, listing = context.workspace, context.settings.listing
     parts = workspace.parts_folder(run.run_key, _STAGE)
@@ -51,12 +55,14 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
         written = read_inventory(context.spark, location, inventory, run.namespace, parts)
     else:
         context.compute.scale(True)  # until the listing shows more objects
-        earlier = find_earlier_listing(context, run)
-        limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
+        earlier = _OF_OTHER_MARK if of_other_mark else find_earlier_listing(context, run)
+        limits = ListingLimits(
+            listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range, quick=not of_other_mark
+        )
         began_at = context.clock()
         if isinstance(earlier, EarlierListing):
             return _optimized(context, run, earlier, limits, began_at)
-        if listing.mode == OPTIMIZED:
+        if listing.mode == OPTIMIZED and not of_other_mark:
             raise ConfigurationError(
                 f"The listing cannot be optimized: {earlier}",
                 remedy='Set mode = "auto" in [listing], which then makes a full listing',
