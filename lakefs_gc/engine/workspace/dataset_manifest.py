@@ -15,7 +15,7 @@ class DatasetManifest(DurableRecord):
     """How one materialization of a stage came about. Times are UTC, on this machine's clock.
 
     ``files`` maps each data file, by its name below the folder ``data``, to its size in bytes. ``footers`` is the sum
-    of the CRC-32 of their footers (``data_files.footers_of``).
+    of the CRC-32 of their footers (``data_files.footers_of``); 0 without files, and in an earlier version.
     """
 
     kind = "a manifest of a stage"
@@ -33,6 +33,11 @@ class DatasetManifest(DurableRecord):
     files: dict[str, int] = field(default_factory=dict)
     footers: int = 0
 
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields of the file, without ``footers`` if there are none: an earlier version did not write it."""
+        fields = super()._fields()
+        return fields if self.footers else {name: value for name, value in fields.items() if name != "footers"}
+
     @classmethod
     def from_json(cls, data: bytes, file: str) -> Self:
         """Read a manifest.
@@ -48,7 +53,7 @@ class DatasetManifest(DurableRecord):
     @classmethod
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
         """Return the fields. Raise ``InputOrderError`` for a manifest without facts about files."""
-        if "materialization_id" in content and not {"files", "footers"} <= content.keys():
+        if "materialization_id" in content and "files" not in content:
             raise InputOrderError(f"{file} was written by an older lakefs-gc", remedy=cls.remedy)
         return content
 

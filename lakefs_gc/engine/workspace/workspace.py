@@ -248,7 +248,7 @@ class Workspace:
         folder = f"{manifest.run_key}/{manifest.stage}/data/"
         keys = [folder + name for name, size_bytes in manifest.files.items() if size_bytes]
         rows, footers = footers_of(self._store(), keys)
-        if (rows, footers) != (manifest.rows, manifest.footers):
+        if (rows, footers) != (manifest.rows, manifest.footers or footers):
             raise CorruptFileError(
                 f"{manifest.run_key}/{manifest.stage}",
                 f"it was written with {manifest.rows:,} rows, and has {rows:,}, or they are in other places",

@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a row group is where it was written",
         "engine/workspace/workspace.py",
-        "if (rows, footers) != (manifest.rows, manifest.footers):",
+        "if (rows, footers) != (manifest.rows, manifest.footers or footers):",
         "if rows != manifest.rows:",
         "engine/workspace/test_workspace.py",
         "flipped_in_a_footer",
