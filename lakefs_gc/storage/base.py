@@ -201,8 +201,8 @@ class ObjectStore(ABC):
     ) -> Iterator[ListingPage]:
         """Yield the pages of ``pages``, in less processor time where a store can.
 
-        A faulty proxy may more easily have one of them be the page of an earlier request for the same prefix. So this
-        is only for the listing of candidates: what it lacks is no candidate.
+        Behind a faulty proxy, a page may be the answer to an earlier request for the same prefix. So this is only for
+        a listing from which a mark is made: an object that it lacks is not marked.
         """
         return self.pages(prefix, start_after=start_after, until=until, one_level=one_level)
 

@@ -24,6 +24,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.sweep import commit_readings, second_look
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, seen_at_mark
+from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.workspace.workspace import Dataset, Workspace, utc_now
 from lakefs_gc.errors import (
     CorruptFileError,
@@ -336,18 +337,22 @@ def test_a_look_whose_ranges_are_others_than_were_found_deletes_nothing(
     assert garbage in keys_below(repository.store, "data/")
 
 
+def ranges_now(spark: SparkSession, repository: LakeRepository) -> DataFrame:
+    """Those of the look: with them in the place of the mark's, none would be left to read."""
+    now = Collector(spark, repository)
+    now.collect(until="active_ranges")
+    return now.dataset("active_ranges").dataframe
+
+
 def test_the_ranges_of_a_mark_that_change_during_the_look_end_it(
     spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were compared before, and are then read with those of the look."""
+    """They were compared before."""
     collector, mark, garbage = mark_what_comes_back(spark, repository)
-    now = Collector(spark, repository)
-    now.collect(until="active_ranges")
-    ranges = now.dataset("active_ranges").dataframe
-    see = seen_at_mark
+    ranges = ranges_now(spark, repository)
 
     def changed(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | None:
-        seen = see(context, run, mark)
+        seen = seen_at_mark(context, run, mark)
         assert seen is not None
         return replace(seen, ranges=Dataset(lambda: ranges, seen.ranges.manifest, seen.ranges.files))
 
@@ -360,17 +365,14 @@ def test_the_ranges_of_a_mark_that_change_during_the_look_end_it(
 def test_the_ranges_of_a_mark_that_changed_are_read_again(
     spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of the mark's ranges is read with those of the look, so none would be left to read."""
     collector, mark, garbage = mark_what_comes_back(spark, repository)
-    now = Collector(spark, repository)
-    now.collect(until="active_ranges")
-    ranges = now.dataset("active_ranges")
+    ranges = ranges_now(spark, repository)
     read = Workspace.read
 
     def changed(workspace: Workspace, spark: SparkSession, run_key: str, stage: str, *schema: Any) -> Dataset:
         dataset = read(workspace, spark, run_key, stage, *schema)
         of_mark = stage == "active_ranges" and run_key == mark.run["run_key"]
-        return Dataset(lambda: ranges.dataframe, dataset.manifest, dataset.files) if of_mark else dataset
+        return Dataset(lambda: ranges, dataset.manifest, dataset.files) if of_mark else dataset
 
     monkeypatch.setattr(Workspace, "read", changed)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
@@ -382,11 +384,12 @@ def test_the_ranges_of_a_mark_that_changed_are_read_again(
 def test_the_objects_of_a_mark_of_lakefss_client_are_listed_with_care(
     spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a listing lacks is no candidate, but this mark is not made from it."""
+    """The listing only shows how old they are: a young one that it lacks would not be judged."""
     repository.put("a")
     repository.commit()
-    garbage = repository.put_stray("data/s/garbage")
-    write_client_mark(repository.store, UNIFIED, [garbage], cutoff=utc_now() - timedelta(hours=24))
+    write_client_mark(
+        repository.store, UNIFIED, [repository.put_stray("data/s/garbage")], cutoff=utc_now() - timedelta(hours=24)
+    )
     quick: list[str] = []
 
     def lacking(store: ObjectStore, prefix: str, **options: Any) -> Iterator[ListingPage]:
@@ -395,7 +398,10 @@ def test_the_objects_of_a_mark_of_lakefss_client_are_listed_with_care(
 
     monkeypatch.setattr(ObjectStore, "quick_pages", lacking)
     collector = Collector(spark, repository)
-    assert counts(collector.sweep(collector.read_mark("m1"))) == {"deleted": 1}
+    mark, run = collector.read_mark("m1"), collector.begin()
+    ClientMarkChecks(collector.context).evaluate(run, mark, Accepted.of(mark, ()))
+    listed = collector.workspace.manifest(f"{run.repository}/checks-of-{mark.mark_id}", "store_listing")
+    assert listed.rows == 2
     assert not quick
     collector.materialize("store_listing")
     assert quick, "that of our own mark is quick"

@@ -40,8 +40,8 @@ def store_listing(context: RunContext, run: GCRun, *, of_other_mark: bool = Fals
     Unlike other stages, this one does its work at once, because each round of a listing depends on the round before.
     ``began_at`` of a listing from an inventory is the time at which the store began to write the report.
 
-    What a listing lacks is no candidate. ``of_other_mark``: it decides about the objects of a mark that was not made
-    from it, so it takes nothing over from an earlier listing, and does not read pages by ``quick_pages``.
+    An object that the listing lacks is not marked. With ``of_other_mark`` the mark exists already, and the listing only
+    shows how old its objects are. Then nothing is taken over from an earlier listing, nor read by ``quick_pages``.
     """
     workspace, listing = context.workspace, context.settings.listing
     parts = workspace.parts_folder(run.run_key, _STAGE)
