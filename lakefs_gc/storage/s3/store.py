@@ -98,15 +98,19 @@ class S3Store(ObjectStore):
         self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
     ) -> Iterator[ListingPage]:
         """See ``ObjectStore``. One request per page."""
-        pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
-        return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
+        return self._listing_pages(prefix, start_after, one_level=one_level)
 
     def quick_pages(
         self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
     ) -> Iterator[ListingPage]:
         """See ``ObjectStore``. One request per page."""
+        return self._listing_pages(prefix, start_after, one_level=one_level, quick=True)
+
+    def _listing_pages(
+        self, prefix: str, start_after: str, *, one_level: bool, quick: bool = False
+    ) -> Iterator[ListingPage]:
         delimiter = "/" if one_level else ""
-        pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter=delimiter, quick=True)
+        pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter=delimiter, quick=quick)
         return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
 
     def first_name_after(self, prefix: str, start_after: str) -> str | None:
