@@ -25,6 +25,7 @@ from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, M
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.spark.data_files import footers_of
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.lakefs.active_commits import active_commits
@@ -248,13 +249,15 @@ class History:
             aged = pc.subtract(table.column(column), pa.scalar(timedelta(hours=hours), pa.duration("us")))
             pq.write_table(table.set_column(column, table.schema.field(column), aged), file)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum, if Spark wrote it
-        # The manifest contains the sizes of its files.
+        # The manifest contains the sizes of its files, and a checksum of their footers.
         manifest = self.lake.folder / "work" / run_key / "store_listing" / "manifest.json"
         if manifest.exists():
             made = DatasetManifest.from_json(manifest.read_bytes(), str(manifest))
-            sizes = {name: (manifest.parent / "data" / name).stat().st_size for name in made.files}
+            data = manifest.parent / "data"
+            sizes = {name: (data / name).stat().st_size for name in made.files}
+            _, footers = footers_of(open_store(StoreLocation(data.as_uri())), sizes)
             written = manifest.stat()
-            manifest.write_bytes(replace(made, files=sizes).to_json())
+            manifest.write_bytes(replace(made, files=sizes, footers=footers).to_json())
             os.utime(manifest, ns=(written.st_atime_ns, written.st_mtime_ns))  # distinguishes the runs
 
     # -- what collectors do

@@ -260,7 +260,8 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
         inputs.manifests["store_listing"].facts,
     )
     written = collector.workspace.write(spark, collector.run_key, "store_listing", listing)
-    inputs.put("store_listing", replace(inputs.manifests["store_listing"], rows=written.rows, files=written.files))
+    of_run = inputs.manifests["store_listing"]
+    inputs.put("store_listing", replace(of_run, rows=written.rows, files=written.files, footers=written.footers))
     collector.materialize("unmatched")
     rows = collector.dataset("unmatched").dataframe.collect()
     assert {row["address"] for row in rows if row["found_in"] == "store"} == {"data/s/x", OLD_LAYOUT}
