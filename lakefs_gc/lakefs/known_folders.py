@@ -34,6 +34,7 @@ from lakefs_gc.formats.addresses import (
     server_spellings,
 )
 from lakefs_gc.formats.candidate_addresses import is_candidate_address
+from lakefs_gc.formats.plain_addresses import are_only_keys
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.location import StoreLocation
@@ -221,6 +222,8 @@ class KnownFolders:
         Raises ``NamespaceError`` as ``key_or_outside`` does, and for a relative address that leaves the folder of a
         server that does not reveal its path.
         """
+        if are_only_keys(batch):  # relative to the folder of the other repository, if they are of one
+            return batch.slice(0, 0) if of_other else batch
         urls = local_addresses_elsewhere(batch, self.folders)
         elsewhere = {url: {key} for url in urls if (key := self.key_or_outside(url)) is not None}
         if of_other:

@@ -49,7 +49,7 @@ from lakefs_gc.errors import (
     StorageError,
     StoreUnavailableError,
 )
-from lakefs_gc.formats.addresses import are_plain
+from lakefs_gc.formats.plain_addresses import are_plain
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
 from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of

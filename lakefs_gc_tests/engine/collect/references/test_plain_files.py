@@ -24,8 +24,9 @@ from lakefs_gc.engine.collect.references.plain_files import (
 from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.errors import AccessDeniedError
-from lakefs_gc.formats.addresses import ADDRESS_READING, are_plain, spellings
+from lakefs_gc.formats.addresses import ADDRESS_READING, spellings
 from lakefs_gc.formats.entry import AddressType
+from lakefs_gc.formats.plain_addresses import are_plain
 from lakefs_gc.formats.ranges import RANGE_SCHEMA, read_metarange
 from lakefs_gc.formats.sstable.reader import Table
 from lakefs_gc.lakefs.known_folders import KnownFolders
