@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,8 @@ from lakefs_gc.storage.location import StoreLocation
 SCHEME = "file://"
 BATCH_ROWS = 32_000
 _CHUNK_BYTES = 1024**2
+_FIRST_READS, _SLOW_READ_S = 8, 0.001
+"""A disk is slow if its reads, and at least so many of them, take longer than this on average."""
 _TEMPORARY = re.compile(r"\.lakefs-gc-[0-9a-f]{32}\.tmp")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Rows = list[tuple[str, os.stat_result]]
@@ -149,7 +152,19 @@ class LocalStore(ObjectStore):
     # -- reading ---------------------------------------------------------------------------------------------
 
     def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
-        return map_unordered(self._read, keys, concurrency)
+        """See ``ObjectStore``. Reads in this thread, until a disk turns out to be slow.
+
+        What the page cache has, or a fast disk, takes 0.03 ms a file of 44 KB, and 0.3 ms of processor time in threads.
+        """
+        remaining, seconds = iter(keys), 0.0
+        for number, key in enumerate(remaining, 1):
+            began = time.perf_counter()
+            data = self._read(key)
+            seconds += time.perf_counter() - began
+            yield key, data
+            if number >= _FIRST_READS and seconds > number * _SLOW_READ_S:
+                break
+        yield from map_unordered(self._read, remaining, concurrency)
 
     def _read(self, key: str) -> bytes:
         with self.open_read(key) as file:

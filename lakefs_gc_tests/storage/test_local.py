@@ -50,6 +50,31 @@ def test_a_file_being_written_is_no_object(store: LocalStore, folder: Path) -> N
     assert sorted(path.name for path in (folder / "data").iterdir()) == ["new", "old"]
 
 
+@pytest.mark.parametrize("slow_read_s", [1000.0, 0.0])
+def test_only_files_of_a_slow_disk_are_read_in_threads(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, slow_read_s: float
+) -> None:
+    monkeypatch.setattr(local, "_SLOW_READ_S", slow_read_s)
+    contents = {f"data/{number:02}": str(number).encode() for number in range(3 * local._FIRST_READS)}
+    for key, content in contents.items():
+        store.put(key, content)
+    read, threads = LocalStore._read, []
+
+    def noting(self: LocalStore, key: str) -> bytes:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return read(self, key)
+
+    monkeypatch.setattr(LocalStore, "_read", noting)
+    found = list(store.read_many(contents, concurrency=4))
+    assert len(found) == len(contents)
+    assert dict(found) == contents
+    here = local._FIRST_READS if slow_read_s == 0 else len(contents)
+    assert threads == [True] * here + [False] * (len(contents) - here)
+    assert list(store.read_many([])) == []
+    with pytest.raises(ObjectNotFoundError, match="none"):
+        list(store.read_many([*contents, "none"]))
+
+
 def test_names_of_files_being_written_are_refused(store: LocalStore) -> None:
     with pytest.raises(NamespaceError):
         store.put(f"data/.lakefs-gc-{'0' * 32}.tmp", b"")
