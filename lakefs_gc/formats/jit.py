@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 COMPILED_MODULES = (
     "formats/jit.py",
+    "formats/plain_bytes.py",
     *(f"formats/sstable/{name}.py" for name in ("memory", "crc32c", "snappy", "blocks", "kernel")),
     "storage/s3/page.py",
     "engine/decide/matching/address_table.py",

@@ -5,8 +5,6 @@ A batch has ``address: string`` and ``address_type: int8``, as in ``addresses.en
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,31 +12,32 @@ import pyarrow.compute as pc
 from lakefs_gc.formats.entry import AddressType
 
 _NOT_PLAIN_RE2 = r"\.\.|[:%\\]|//|\A/"
-_MARKS_OF_OTHER_READINGS = (b":", b"%", b"\\")
-
-_Bytes = np.ndarray[Any, np.dtype[Any]]
+_OFFSET_BYTES = 4
 
 
 def are_only_keys(batch: pa.RecordBatch) -> bool:
     """Return whether every address of a batch is relative, and nothing but its own key.
 
-    That is so for all addresses that lakeFS issues. False does not say that an address can be read otherwise. For 417
-    addresses this takes 0.02 ms, and what it spares in ``KnownFolders.entries`` 0.25 ms.
+    That is so for all addresses that lakeFS issues: no ``:``, ``%`` or backslash, no empty parts, no dots beside a
+    slash or another dot. False does not say that an address can be read otherwise. For 417 addresses this takes
+    0.02 ms, and what it spares in ``KnownFolders.entries`` 0.25 ms.
     """
-    addresses = batch.column("address")
+    # numba takes 0.3 s, and commands that only show marks import this module.
+    from lakefs_gc.formats import plain_bytes
+
+    addresses, types = batch.column("address"), batch.column("address_type")
     if not len(addresses):
         return True
-    types = batch.column("address_type").to_numpy()
-    offsets, content = _bytes_of(addresses)
-    if (types != AddressType.RELATIVE).any() or (offsets[1:] == offsets[:-1]).any():
+    if addresses.null_count or types.null_count or not (addresses.type == pa.string() and types.type == pa.int8()):
         return False
-    text = content.tobytes()
-    if any(mark in text for mark in _MARKS_OF_OTHER_READINGS):
-        return False
-    slashes = content == ord("/")
-    joints = slashes | (content == ord("."))
-    starts = offsets - offsets[0]
-    return not ((joints[:-1] & joints[1:]).any() or slashes[starts[:-1]].any() or slashes[starts[1:] - 1].any())
+    (_, type_bytes), (_, offsets, content) = types.buffers(), addresses.buffers()
+    return content is not None and plain_bytes.are_only_keys(
+        type_bytes.address + types.offset,
+        int(AddressType.RELATIVE),
+        offsets.address + _OFFSET_BYTES * addresses.offset,
+        content.address,
+        len(addresses),
+    )
 
 
 def are_plain(batch: pa.RecordBatch) -> bool:
@@ -60,12 +59,7 @@ def may_have_empty_parts_inside(addresses: pa.StringArray) -> bool:
     """
     if not len(addresses):
         return False
-    _, content = _bytes_of(addresses)
+    offsets = np.frombuffer(addresses.buffers()[1], np.int32)[addresses.offset : addresses.offset + len(addresses) + 1]
+    content = np.frombuffer(addresses.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
     slashes, dots = content == ord("/"), content == ord(".")
     return bool(np.any((slashes | dots)[:-1] & slashes[1:]) or np.any(slashes[:-1] & dots[1:]))
-
-
-def _bytes_of(addresses: pa.StringArray) -> tuple[_Bytes, _Bytes]:
-    """Return the offsets of strings in the buffer of their bytes, and these bytes, from the first offset on."""
-    offsets = np.frombuffer(addresses.buffers()[1], np.int32)[addresses.offset : addresses.offset + len(addresses) + 1]
-    return offsets, np.frombuffer(addresses.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]

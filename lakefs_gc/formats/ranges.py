@@ -21,7 +21,7 @@ from lakefs_gc.errors import CorruptFileError, CorruptRangeError
 from lakefs_gc.formats.entry import decode_value
 from lakefs_gc.formats.range_data import decode_range_data
 from lakefs_gc.formats.sstable import kernel
-from lakefs_gc.formats.sstable.reader import BytesColumn, Table, TableProperties
+from lakefs_gc.formats.sstable.reader import BytesColumn, Table, TableProperties, opened
 
 RANGE_SCHEMA = pa.schema(
     [
@@ -84,40 +84,36 @@ def known_kind(properties: TableProperties, file: str) -> TableKind:
 def read_range(data: Any, file: str, *, keys: bool = False, details: bool = False) -> pa.RecordBatch:
     """Return the entries of a range, as ``RANGE_SCHEMA``, in the order of their paths.
 
-    ``data`` is the content of the file, or its ``Table`` if its properties were read before.
+    ``data`` is ``TableData``: the content of the file, or its ``Table``.
     ``keys`` adds a column ``key: binary`` (the logical path), ``details`` adds ``e_tag: string`` and
     ``content_type: string``. Raise ``CorruptRangeError`` if the file is damaged, truncated, inconsistent or not a
     range.
     """
     table = _open(data, file, TableKind.RANGE)
-    layout = table.layout()
-    rows, content_bytes = layout.rows, layout.content_bytes
+    decoded = table.decoded
+    rows, content_bytes = table.properties.entries, decoded.value_bytes
     addresses = BytesColumn(rows, content_bytes)
     address_types = np.empty(rows, np.int8)
     sizes = np.empty(rows, np.int64)
     times_us = np.empty(rows, np.int64)
     # Columns that were not requested get no memory: the kernel does not write them.
-    key_column = BytesColumn(rows, layout.key_bytes) if keys else BytesColumn(0, 0)
     e_tags, content_types = (BytesColumn(rows, content_bytes) if details else BytesColumn(0, 0) for _ in range(2))
-    status, offset, count = kernel.decode_range(
-        *layout.source,
+    status, offset = kernel.decode_entries(
+        decoded.content,
+        decoded.spans,
         addresses.offsets,
         addresses.content,
         address_types,
         sizes,
         times_us,
         addresses.capacity,
-        keys,
-        key_column.offsets,
-        key_column.content,
-        key_column.capacity,
         details,
         e_tags.offsets,
         e_tags.content,
         content_types.offsets,
         content_types.content,
     )
-    table.check_end(status, offset, count)
+    table.check(status, offset)
     _check_count(table)
     columns = [
         addresses.string(file, "an address"),
@@ -127,7 +123,7 @@ def read_range(data: Any, file: str, *, keys: bool = False, details: bool = Fals
     ]
     schema = RANGE_SCHEMA
     if keys:
-        columns.append(key_column.binary())
+        columns.append(decoded.keys().binary())
         schema = schema.append(pa.field("key", pa.binary(), nullable=False))
     if details:
         columns += [e_tags.string(file, "an ETag"), content_types.string(file, "a content type")]
@@ -172,7 +168,7 @@ def _described(key: bytes, value: bytes) -> tuple[str, bytes, bytes, int, int]:
 
 
 def _open(data: Any, file: str, expected: TableKind) -> Table:
-    table = data if isinstance(data, Table) else Table(data, file)
+    table = opened(data, file)
     kind = table_kind(table.properties)
     if kind != expected:
         raise CorruptRangeError(file, f"expected a {expected}, but the table is of the kind {kind}")

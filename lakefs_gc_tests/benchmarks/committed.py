@@ -25,6 +25,7 @@ from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace, utc_now
 from lakefs_gc.formats.commits_csv import read_active_commits
+from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -96,7 +97,7 @@ def _files(ids: DataFrame, run: GCRun) -> DataFrame:
 
 @worker
 def _read(batches: Batches, namespace: str, cache: RangeCache, cores: int) -> Batches:
-    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
+    def decode(data: TableData, file: str, row: Row) -> list[pa.RecordBatch]:
         return list(live_addresses(data, file, (namespace,), row["entries"]))
 
     for _, batch in read_through(batches, cache, cores, decode):

@@ -40,7 +40,7 @@ page = (
     b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>7</Size></Contents></ListBucketResult>"
 )
 listed = read_quickly(page, "ns/").objects.column("address").to_pylist()
-all_stats = kernel.decode_range.stats, scan_objects.stats
+all_stats = kernel.decode_entries.stats, scan_objects.stats
 files = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
 print(json.dumps({
     "addresses": rows.column("address").to_pylist(),

@@ -85,7 +85,7 @@ def test_a_second_process_compiles_nothing() -> None:
         "from lakefs_gc.formats.sstable import kernel\n"
         "from lakefs_gc.storage.s3 import page\n"
         "archive.warm_up()\n"
-        "for stats in (kernel.decode_range.stats, page.scan_objects.stats):\n"
+        "for stats in (kernel.decode_entries.stats, page.scan_objects.stats):\n"
         "    print(sum(stats.cache_misses.values()), sum(stats.cache_hits.values()) > 0)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

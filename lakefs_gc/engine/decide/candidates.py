@@ -36,7 +36,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import is_local
 from lakefs_gc.formats.ranges import TableKind, known_kind
-from lakefs_gc.formats.sstable.reader import Table
+from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.known_folders import KnownFolders
 
 logger = logging.getLogger(__name__)
@@ -117,9 +117,9 @@ def _read_inactive(batches: Batches, known: KnownFolders, cache: RangeCache, cor
         # No live object depends on this file. Objects that it alone refers to count as never committed.
         logger.warning("skipped a file of no active commit that cannot be read: %s", error)
 
-    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
+    def decode(data: TableData, file: str, row: Row) -> list[pa.RecordBatch] | None:
         try:
-            table = Table(data, file)
+            table = opened(data, file)
             if known_kind(table.properties, file) is TableKind.METARANGE:
                 index.read_metarange(row, table, file)
                 return []

@@ -19,7 +19,7 @@ from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.named_files import read_named
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
-from lakefs_gc.formats.sstable.reader import Table
+from lakefs_gc.formats.sstable.reader import opened
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.location import StoreLocation
 
@@ -51,7 +51,7 @@ def protected_paths(context: RunContext, run: GCRun, unreferenced: DataFrame) ->
 def _read_below(batches: Batches, store: StoreLocation, known: KnownFolders, prefixes: tuple[bytes, ...]) -> Batches:
     keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
     for key, data in read_named(worker_store(store), keys, concurrency=_READS_AT_ONCE):
-        table = Table(data, key)
+        table = opened(data, key)
         if known_kind(table.properties, key) is not TableKind.RANGE:
             continue
         entries = read_range(table, key, keys=True)

@@ -17,6 +17,7 @@ from lakefs_gc.engine.explain.sources import Sources
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.history_index import fingerprints
 from lakefs_gc.formats.ranges import read_range
+from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.lakefs.active_commits import Commit
 
 _MOST_RANGES = 200
@@ -43,7 +44,7 @@ def expired_paths(sources: Sources, mark: Mark, addresses: pa.ChunkedArray) -> p
     ranges = _expired_ranges(history, commits, mark)
     wanted = np.unique(fingerprints(addresses.combine_chunks()))
 
-    def entries_of(data: bytes, key: str) -> pa.Table:
+    def entries_of(data: TableData, key: str) -> pa.Table:
         entries = history.known.entries(read_range(data, key, keys=True))
         # Fingerprints exclude most of the others. The caller joins on the addresses.
         entries = entries.filter(pa.array(np.isin(fingerprints(entries.column("address")), wanted)))

@@ -23,7 +23,7 @@ from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.errors import CorruptFileError, NamespaceError, ObjectNotFoundError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import TableData, read_properties
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
@@ -137,7 +137,7 @@ class History:
         prints = fingerprints(wanted)
         new: dict[str, Prints] = {}
 
-        def entries_of(data: bytes, key: str) -> list[tuple[str, str]]:
+        def entries_of(data: TableData, key: str) -> list[tuple[str, str]]:
             file_id = key.removeprefix(METADATA_FOLDER)
             if not self._is_range(data, key):
                 new[file_id] = fingerprints(pa.array([], pa.string()))
@@ -167,7 +167,7 @@ class History:
         prefixes = [path.encode() for path in paths if path.endswith("/")]
         outside: set[tuple[str, str]] = set()
 
-        def entries_of(data: bytes, key: str) -> list[tuple[str, str]]:
+        def entries_of(data: TableData, key: str) -> list[tuple[str, str]]:
             if not self._is_range(data, key):
                 return []
             entries = read_range(data, key, keys=True)
@@ -203,7 +203,7 @@ class History:
         """Yield for each range the paths whose entries have one of ``sizes``, or why it could not be read."""
         wanted = pa.array(sorted(sizes), pa.int64())
 
-        def paths_of(data: bytes, key: str) -> list[str]:
+        def paths_of(data: TableData, key: str) -> list[str]:
             entries = read_range(data, key, keys=True)
             return texts(entries.filter(pc.is_in(entries.column("size"), wanted)).column("key"))
 
@@ -229,12 +229,12 @@ class History:
         """Return the ranges of a commit; none if its metarange could not be read."""
         return [self.ranges[number] for number in self._numbers_of.get(commit.meta_range_id, ())]
 
-    def _is_range(self, data: bytes, key: str) -> bool:
+    def _is_range(self, data: TableData, key: str) -> bool:
         # Files that no known commit names may be of any kind. lakeFS's dumps of refs are among them.
         return known_kind(read_properties(data, key), key) is TableKind.RANGE
 
     def _sightings(
-        self, range_ids: list[str], entries_of: Callable[[bytes, str], list[tuple[str, str]]]
+        self, range_ids: list[str], entries_of: Callable[[TableData, str], list[tuple[str, str]]]
     ) -> list[Sighting]:
         found = []
         for range_id, entries in self.each(range_ids, entries_of):
@@ -247,7 +247,7 @@ class History:
         return sorted(set(found), key=lambda one: (one.address, one.path, one.range_id))
 
     def each(
-        self, file_ids: Iterable[str], read: Callable[[bytes, str], T], *, at_once: int = _READS_AT_ONCE
+        self, file_ids: Iterable[str], read: Callable[[TableData, str], T], *, at_once: int = _READS_AT_ONCE
     ) -> Iterator[tuple[str, T | str]]:
         """Yield the result of ``read`` for each metadata file, or why it could not be read."""
 
@@ -277,7 +277,7 @@ def _joined(each: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return joined, np.array([len(array) for array in arrays], np.int64)
 
 
-def _ranges_of(data: bytes, key: str) -> dict[str, Bounds]:
+def _ranges_of(data: TableData, key: str) -> dict[str, Bounds]:
     ranges = read_metarange(data, key)
     range_ids, first, last = (ranges.column(name).to_pylist() for name in ("range_id", "min_key", "max_key"))
     return dict(zip(range_ids, zip(first, last, strict=True), strict=True))

@@ -26,7 +26,7 @@ from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, 
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange
-from lakefs_gc.formats.sstable.reader import Table
+from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.location import StoreLocation
 
@@ -172,9 +172,9 @@ def _read_files(batches: Batches, cache: RangeCache, cores: int, names: Sequence
     unreadable: list[Row] = []
     index = RunIndex(cache, known)
 
-    def decode(data: bytes, file: str, row: Row) -> tuple[TableKind, pa.RecordBatch | None] | None:
+    def decode(data: TableData, file: str, row: Row) -> tuple[TableKind, pa.RecordBatch | None] | None:
         try:
-            table = Table(data, file)
+            table = opened(data, file)
             kind = known_kind(table.properties, file)
             if kind is not TableKind.METARANGE and row["named"]:
                 raise CorruptFileError(file, "this file should be a metarange")

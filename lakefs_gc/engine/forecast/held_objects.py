@@ -23,6 +23,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
 from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.lakefs.known_folders import KnownFolders
 
 STAGED, OTHER_REPOSITORY, KEPT, NEVER_COLLECTED = "staged", "other_repository", "kept", "never_collected"
@@ -151,7 +152,7 @@ def _read_ranges(
     schema = pa.schema([("address", pa.string()), ("file", pa.string()), *((name, pa.int32()) for name in names)])
     unreadable: list[Row] = []
 
-    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch | None:
+    def decode(data: TableData, file: str, row: Row) -> pa.RecordBatch | None:
         try:
             entries = read_range(data, file, keys=bool(prefixes))
         except CorruptFileError:
@@ -226,11 +227,11 @@ def _read_totals(batches: Batches, cache: RangeCache, cores: int, known: KnownFo
 
 
 def _or_none(
-    read: Callable[[bytes, str], pa.RecordBatch],
-) -> Callable[[bytes, str, Row], pa.RecordBatch | None]:
+    read: Callable[[TableData, str], pa.RecordBatch],
+) -> Callable[[TableData, str, Row], pa.RecordBatch | None]:
     """Return a decoder that skips a damaged file, which the forecast table counts as unreadable."""
 
-    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch | None:
+    def decode(data: TableData, file: str, row: Row) -> pa.RecordBatch | None:
         try:
             return read(data, file)
         except CorruptFileError:

@@ -40,9 +40,13 @@ KEY_TRAILER_BYTES = 8
 """The bytes after each key: kind (1 byte) and sequence number (7 bytes)."""
 
 KIND_SET = 1
-MOST_DIGITS = 10
-"""Of the length of a key or value."""
+MOST_FRAME_BYTES = 20
+"""Around a key or a value in what ``decode_pairs`` writes: the digits of its length, and a bar."""
 _ZERO, _BAR = ord("0"), ord("|")
+
+KEY, KEY_BYTES, VALUE, VALUE_BYTES, BLOCK = range(5)
+"""The columns of the spans of a table: positions and sizes in what ``decode_pairs`` writes, and in the file."""
+SPAN_FIELDS = 5
 MAX_ARROW_BYTES = (1 << 31) - 1
 
 # The results of decode_entry: positions in a row of int64.
@@ -214,92 +218,20 @@ def append(source: int, size: int, offsets: Array, row: int, target: int, capaci
     return True
 
 
-@compiled
-def decode_range(
-    file: int,
-    limit: int,
-    handles: Array,
-    scratch: Array,
-    key: Array,
-    address_offsets: Array,
-    address_bytes: Array,
-    address_types: Array,
-    sizes: Array,
-    times_us: Array,
-    capacity: int,
-    want_keys: bool,
-    key_offsets: Array,
-    key_bytes: Array,
-    key_capacity: int,
-    want_details: bool,
-    e_tag_offsets: Array,
-    e_tag_bytes: Array,
-    content_type_offsets: Array,
-    content_type_bytes: Array,
-) -> tuple[int, int, int]:
-    """Decode the entries of a range; return a status, the offset of the faulty block, and the number of entries.
-
-    ``handles`` has rows (offset, size) of the data blocks; ``key`` has room for the longest key, ``scratch`` for the
-    largest block. ``capacity`` and ``key_capacity`` are the bytes that fit into the columns, without the slack after
-    them.
-    """
-    entry = np.empty(ENTRY_FIELDS, np.int64)
-    scratch_at = address_of(scratch)
-    key_at = address_of(key)
-    addresses_at = address_of(address_bytes)
-    keys_at = address_of(key_bytes)
-    e_tags_at = address_of(e_tag_bytes)
-    content_types_at = address_of(content_type_bytes)
-    rows = sizes.size
-    row = 0
-    key_size = 0
-    for i in range(handles.shape[0]):
-        offset = handles[i, 0]
-        status, start, size = load_block(file, limit, offset, handles[i, 1], scratch_at)
-        if status != OK:
-            return status, offset, row
-        end = entries_end(start, size)
-        if end == BAD:
-            return BAD_RESTARTS, offset, row
-        address = start
-        while address < end:
-            first_of_block = address == start
-            shared, unshared, value_size, address = read_entry_header(address, end)
-            if address == BAD:
-                return BAD_ENTRY, offset, row
-            status, key_size = next_key(key_at, key_size, shared, address, unshared, first_of_block)
-            if status != OK:
-                return status, offset, row
-            if row == rows:
-                return TOO_MANY_ENTRIES, offset, row
-            address += unshared
-            value_end = address + value_size
-            data, data_end = decode_value_frame(address, value_end)
-            if data == BAD:
-                return BAD_VALUE, offset, row
-            status = decode_entry(data, data_end, entry)
-            if status != OK:
-                return status, offset, row
-            fits = append(entry[ADDRESS], entry[ADDRESS_BYTES], address_offsets, row, addresses_at, capacity)
-            if want_keys and fits:
-                fits = append(key_at, key_size - KEY_TRAILER_BYTES, key_offsets, row, keys_at, key_capacity)
-            if want_details and fits:
-                fits = append(entry[E_TAG], entry[E_TAG_BYTES], e_tag_offsets, row, e_tags_at, capacity) and append(
-                    entry[CONTENT_TYPE],
-                    entry[CONTENT_TYPE_BYTES],
-                    content_type_offsets,
-                    row,
-                    content_types_at,
-                    capacity,
-                )
-            if not fits:
-                return TOO_MANY_BYTES, offset, row
-            address_types[row] = entry[TYPE]
-            sizes[row] = entry[SIZE]
-            times_us[row] = entry[TIME_US]
-            row += 1
-            address = value_end
-    return OK, 0, row
+@inlined
+def _frame(source: int, size: int, target: int) -> int:
+    """Write a key or value after its size, as decimal digits, and before a bar; return the address of its content."""
+    digits, rest = 1, size // 10
+    while rest:
+        digits += 1
+        rest //= 10
+    rest = size
+    for position in range(digits - 1, -1, -1):
+        store_8(target + position, np.uint8(_ZERO + rest % 10))
+        rest //= 10
+    copy_literal(source, target + digits, size)
+    store_8(target + digits + size, np.uint8(_BAR))
+    return target + digits
 
 
 @compiled
@@ -309,78 +241,119 @@ def decode_pairs(
     handles: Array,
     scratch: Array,
     key: Array,
-    key_offsets: Array,
-    key_bytes: Array,
     key_capacity: int,
-    value_offsets: Array,
-    value_bytes: Array,
-    value_capacity: int,
-) -> tuple[int, int, int]:
-    """Decode the pairs of any table; return a status, the offset of the faulty block, and the number of pairs."""
+    content: Array,
+    capacity: int,
+    spans: Array,
+) -> tuple[int, int, int, int]:
+    """Decode the pairs of any table. Return a status, the offset of the faulty block, and the pairs and bytes written.
+
+    ``handles`` has rows (offset, size) of the data blocks; ``key`` has room for the longest key, ``scratch`` for the
+    largest block. ``content`` gets each key and value in a ``_frame``: what the name of a table is a digest of.
+    ``spans`` gets a row for each pair. ``key_capacity`` is the size of all keys, ``capacity`` that of ``content``
+    without the slack after it.
+    """
     scratch_at = address_of(scratch)
     key_at = address_of(key)
-    keys_at = address_of(key_bytes)
-    values_at = address_of(value_bytes)
-    rows = key_offsets.size - 1
+    content_at = address_of(content)
+    target = content_at
+    rows = spans.shape[0]
     row = 0
     key_size = 0
     for i in range(handles.shape[0]):
         offset = handles[i, 0]
         status, start, size = load_block(file, limit, offset, handles[i, 1], scratch_at)
         if status != OK:
-            return status, offset, row
+            return status, offset, row, 0
         end = entries_end(start, size)
         if end == BAD:
-            return BAD_RESTARTS, offset, row
+            return BAD_RESTARTS, offset, row, 0
         address = start
         while address < end:
             first_of_block = address == start
             shared, unshared, value_size, address = read_entry_header(address, end)
             if address == BAD:
-                return BAD_ENTRY, offset, row
+                return BAD_ENTRY, offset, row, 0
             status, key_size = next_key(key_at, key_size, shared, address, unshared, first_of_block)
             if status != OK:
-                return status, offset, row
+                return status, offset, row, 0
             if row == rows:
-                return TOO_MANY_ENTRIES, offset, row
+                return TOO_MANY_ENTRIES, offset, row, 0
             address += unshared
-            if not append(key_at, key_size - KEY_TRAILER_BYTES, key_offsets, row, keys_at, key_capacity):
-                return TOO_MANY_BYTES, offset, row
-            if not append(address, value_size, value_offsets, row, values_at, value_capacity):
-                return TOO_MANY_BYTES, offset, row
+            bare_size = key_size - KEY_TRAILER_BYTES
+            key_capacity -= bare_size
+            if key_capacity < 0 or bare_size + value_size + 2 * MOST_FRAME_BYTES > content_at + capacity - target:
+                return TOO_MANY_BYTES, offset, row, 0
+            key_start = _frame(key_at, bare_size, target)
+            value_start = _frame(address, value_size, key_start + bare_size + 1)
+            target = value_start + value_size + 1
+            spans[row, KEY] = key_start - content_at
+            spans[row, KEY_BYTES] = bare_size
+            spans[row, VALUE] = value_start - content_at
+            spans[row, VALUE_BYTES] = value_size
+            spans[row, BLOCK] = offset
             row += 1
             address += value_size
-    return OK, 0, row
+    return OK, 0, row, target - content_at
 
 
 @compiled
-def write_identity(
-    key_offsets: Array, key_bytes: Array, value_offsets: Array, value_bytes: Array, identity: Array
-) -> int:
-    """Write what the name of a table is a digest of: each key and value with its length. Return the number of bytes.
+def copy_spans(content: Array, spans: Array, start: int, offsets: Array, column: Array, capacity: int) -> bool:
+    """Copy keys (``start`` is ``KEY``) or values (``VALUE``) to an Arrow column; return False if they do not fit."""
+    content_at = address_of(content)
+    column_at = address_of(column)
+    for row in range(spans.shape[0]):
+        if not append(content_at + spans[row, start], spans[row, start + 1], offsets, row, column_at, capacity):
+            return False
+    return True
 
-    ``identity`` has room for ``MOST_DIGITS + 1`` bytes besides each of them, and for the slack of ``copy_literal``.
+
+@compiled
+def decode_entries(
+    content: Array,
+    spans: Array,
+    address_offsets: Array,
+    address_bytes: Array,
+    address_types: Array,
+    sizes: Array,
+    times_us: Array,
+    capacity: int,
+    want_details: bool,
+    e_tag_offsets: Array,
+    e_tag_bytes: Array,
+    content_type_offsets: Array,
+    content_type_bytes: Array,
+) -> tuple[int, int]:
+    """Decode the values of a range that ``decode_pairs`` wrote. Return a status, and the offset of the faulty block.
+
+    ``capacity`` is the bytes that fit into each column of strings, without the slack after them.
     """
-    target = address_of(identity)
-    end = target
-    for row in range(key_offsets.size - 1):
-        end = _write_part(address_of(key_bytes), key_offsets, row, end)
-        end = _write_part(address_of(value_bytes), value_offsets, row, end)
-    return end - target
-
-
-@inlined
-def _write_part(source: int, offsets: Array, row: int, target: int) -> int:
-    start = int(offsets[row])
-    size = int(offsets[row + 1]) - start
-    digits, rest = 1, size // 10
-    while rest:
-        digits += 1
-        rest //= 10
-    rest = size
-    for position in range(digits - 1, -1, -1):
-        store_8(target + position, np.uint8(_ZERO + rest % 10))
-        rest //= 10
-    copy_literal(source + start, target + digits, size)
-    store_8(target + digits + size, np.uint8(_BAR))
-    return target + digits + size + 1
+    entry = np.empty(ENTRY_FIELDS, np.int64)
+    content_at = address_of(content)
+    addresses_at = address_of(address_bytes)
+    e_tags_at = address_of(e_tag_bytes)
+    content_types_at = address_of(content_type_bytes)
+    for row in range(spans.shape[0]):
+        start = content_at + spans[row, VALUE]
+        data, data_end = decode_value_frame(start, start + spans[row, VALUE_BYTES])
+        if data == BAD:
+            return BAD_VALUE, spans[row, BLOCK]
+        status = decode_entry(data, data_end, entry)
+        if status != OK:
+            return status, spans[row, BLOCK]
+        fits = append(entry[ADDRESS], entry[ADDRESS_BYTES], address_offsets, row, addresses_at, capacity)
+        if want_details and fits:
+            fits = append(entry[E_TAG], entry[E_TAG_BYTES], e_tag_offsets, row, e_tags_at, capacity) and append(
+                entry[CONTENT_TYPE],
+                entry[CONTENT_TYPE_BYTES],
+                content_type_offsets,
+                row,
+                content_types_at,
+                capacity,
+            )
+        if not fits:
+            return TOO_MANY_BYTES, spans[row, BLOCK]
+        address_types[row] = entry[TYPE]
+        sizes[row] = entry[SIZE]
+        times_us[row] = entry[TIME_US]
+    return OK, 0

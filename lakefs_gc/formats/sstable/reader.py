@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Table:
     """
 
     def __init__(self, data: Any, file: str) -> None:
+        self.data = data
         self.file = file
         self._bytes: Array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
         self._at = int(self._bytes.ctypes.data)
@@ -81,8 +83,9 @@ class Table:
 
     def pairs(self) -> pa.RecordBatch:
         """Return all keys (without their trailers) and values, as ``PAIRS_SCHEMA``."""
-        keys, values = self._pairs()
-        return pa.RecordBatch.from_arrays([keys.binary(), values.binary()], schema=PAIRS_SCHEMA)
+        return pa.RecordBatch.from_arrays(
+            [self.decoded.keys().binary(), self.decoded.values().binary()], schema=PAIRS_SCHEMA
+        )
 
     def name(self) -> str:
         """Return the name that lakeFS gives to a file with this content.
@@ -90,33 +93,14 @@ class Table:
         It is the SHA-256 in hex of its pairs and of the properties that lakeFS sets before it closes the file
         (``pkg/graveler/sstable/writer.go``).
         """
-        keys, values = self._pairs()
-        lengths_bytes = 2 * (len(keys.offsets) - 1) * (kernel.MOST_DIGITS + 1)
-        identity = np.empty(int(keys.offsets[-1] + values.offsets[-1]) + lengths_bytes + SLACK_BYTES, np.uint8)
-        size = kernel.write_identity(keys.offsets, keys.content, values.offsets, values.content, identity)
-        digest = hashlib.sha256(identity[:size].data)
+        digest = hashlib.sha256(self.decoded.content[: self.decoded.size_bytes].data)
         early = {name: text for name, text in self.properties.user.items() if name not in _SET_LAST}
         digest.update(identity_of_map({name: text.decode(errors="replace") for name, text in early.items()}))
         return digest.hexdigest()
 
-    def _pairs(self) -> tuple[BytesColumn, BytesColumn]:
-        layout = self.layout()
-        keys = BytesColumn(layout.rows, layout.key_bytes)
-        values = BytesColumn(layout.rows, layout.content_bytes)
-        status, offset, rows = kernel.decode_pairs(
-            *layout.source,
-            keys.offsets,
-            keys.content,
-            keys.capacity,
-            values.offsets,
-            values.content,
-            values.capacity,
-        )
-        self.check_end(status, offset, rows)
-        return keys, values
-
-    def layout(self) -> TableLayout:
-        """Return the location of the data blocks, and the memory that decoding them needs."""
+    @cached_property
+    def decoded(self) -> DecodedPairs:
+        """Return all pairs. They are decoded once: for the name, and for the columns of a range."""
         handles = self._read_handles(self._index)
         if self.properties.two_level_index:
             handles = self._read_handles(handles)
@@ -128,24 +112,18 @@ class Table:
         key_bytes = self.properties.raw_key_bytes
         if key_bytes > rows * largest:
             raise self.corrupt(f"{rows} keys cannot have {key_bytes} bytes")
-        return TableLayout(
-            source=(
-                self._at,
-                self._limit,
-                handles,
-                np.empty(largest + SLACK_BYTES, np.uint8),
-                np.empty(largest + SLACK_BYTES, np.uint8),
-            ),
-            rows=rows,
-            content_bytes=total,
-            key_bytes=key_bytes,
+        block, key = (np.empty(largest + SLACK_BYTES, np.uint8) for _ in range(2))
+        # Memory that is never written is not allocated, so capacities may be large.
+        capacity = key_bytes + total + rows * 2 * kernel.MOST_FRAME_BYTES
+        content = np.empty(capacity + SLACK_BYTES, np.uint8)
+        spans = np.empty((rows, kernel.SPAN_FIELDS), np.int64)
+        status, offset, count, size_bytes = kernel.decode_pairs(
+            self._at, self._limit, handles, block, key, key_bytes, content, capacity, spans
         )
-
-    def check_end(self, status: int, offset: int, rows: int) -> None:
-        """Raise unless decoding succeeded with the number of entries in the properties."""
-        self._check(status, offset)
-        if rows != self.properties.entries:
-            raise self.corrupt(f"the table has {rows} entries, but its properties state {self.properties.entries}")
+        self.check(status, offset)
+        if count != rows:
+            raise self.corrupt(f"the table has {count} entries, but its properties state {rows}")
+        return DecodedPairs(self, content, size_bytes, spans, key_bytes, total)
 
     def corrupt(self, reason: str, offset: int = 0) -> CorruptRangeError:
         return CorruptRangeError(self.file, reason, offset=offset)
@@ -153,7 +131,7 @@ class Table:
     def unsupported(self, reason: str, offset: int = 0) -> CorruptRangeError:
         return CorruptRangeError(self.file, f"unsupported: {reason}", offset=offset, remedy=_CHECK_THE_WRITER)
 
-    def _check(self, status: int, offset: int) -> None:
+    def check(self, status: int, offset: int) -> None:
         if status in (blocks.UNKNOWN_COMPRESSION, blocks.UNKNOWN_KIND, blocks.UNKNOWN_ADDRESS_TYPE):
             raise self.unsupported(blocks.STATUS_MESSAGES[status].removeprefix("unsupported "), offset)
         if status != blocks.OK:
@@ -221,12 +199,12 @@ class Table:
         handles = np.empty((total // (_MIN_ENTRY_BYTES + 2) + 1, 2), np.int64)
         scratch = np.empty(largest + SLACK_BYTES, np.uint8)
         status, offset, count = blocks.read_handles(self._at, self._limit, index, scratch, handles)
-        self._check(status, offset)
+        self.check(status, offset)
         return handles[:count]
 
     def _measure(self, handles: Array) -> tuple[int, int]:
         status, offset, total, largest = blocks.measure_blocks(self._at, self._limit, handles)
-        self._check(status, offset)
+        self.check(status, offset)
         return total, largest
 
     def _named_values(self, handle: Array) -> dict[bytes, bytes]:
@@ -237,7 +215,7 @@ class Table:
         status, start, size = blocks.load_block(
             self._at, self._limit, offset, int(handle[0, 1]), int(scratch.ctypes.data)
         )
-        self._check(status, offset)
+        self.check(status, offset)
         if start == scratch.ctypes.data:
             content = scratch[:size].tobytes()
         else:
@@ -284,13 +262,30 @@ class Table:
 
 
 @dataclass(frozen=True)
-class TableLayout:
-    """Memory for decoding: ``source`` has the first arguments of the kernels, the other fields limit the result."""
+class DecodedPairs:
+    """The pairs of a table: ``size_bytes`` of ``content``, and where they are in it (``kernel.decode_pairs``).
 
-    source: tuple[int, int, Array, Array, Array]
-    rows: int
-    content_bytes: int
+    ``key_bytes`` and ``value_bytes`` limit the size of all keys, and of all values.
+    """
+
+    table: Table
+    content: Array
+    size_bytes: int
+    spans: Array
     key_bytes: int
+    value_bytes: int
+
+    def keys(self) -> BytesColumn:
+        return self._column(kernel.KEY, self.key_bytes)
+
+    def values(self) -> BytesColumn:
+        return self._column(kernel.VALUE, self.value_bytes)
+
+    def _column(self, start: int, capacity: int) -> BytesColumn:
+        column = BytesColumn(len(self.spans), capacity)
+        if not kernel.copy_spans(self.content, self.spans, start, column.offsets, column.content, column.capacity):
+            raise self.table.corrupt(blocks.STATUS_MESSAGES[blocks.TOO_MANY_BYTES])
+        return column
 
 
 class BytesColumn:
@@ -315,14 +310,27 @@ class BytesColumn:
         return array
 
     def _buffers(self) -> list[pa.Buffer | None]:
-        return [None, pa.py_buffer(self.offsets), pa.py_buffer(self.content[: self.offsets[-1]])]
+        # A copy, so that a column that is kept does not keep its whole capacity.
+        return [None, pa.py_buffer(self.offsets), pa.py_buffer(self.content[: self.offsets[-1]].copy())]
+
+
+TableData = bytes | Table
+"""The content of a file, or its table if it was opened before: for its name, or its properties."""
+
+
+def opened(data: Any, file: str) -> Table:
+    """Return the table of ``TableData``. Errors name ``file``. Raise ``CorruptRangeError``."""
+    if not isinstance(data, Table):
+        return Table(data, file)
+    data.file = file
+    return data
 
 
 def read_properties(data: Any, file: str) -> TableProperties:
-    """Return the properties of a table. Raise ``CorruptRangeError``."""
-    return Table(data, file).properties
+    """Return the properties of a table (``TableData``). Raise ``CorruptRangeError``."""
+    return opened(data, file).properties
 
 
 def read_pairs(data: Any, file: str) -> pa.RecordBatch:
-    """Return all keys and values of any table, as ``PAIRS_SCHEMA``. Raise ``CorruptRangeError``."""
-    return Table(data, file).pairs()
+    """Return all keys and values of any table (``TableData``), as ``PAIRS_SCHEMA``. Raise ``CorruptRangeError``."""
+    return opened(data, file).pairs()

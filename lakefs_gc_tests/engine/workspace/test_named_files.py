@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,8 @@ from lakefs_gc.engine.workspace.named_files import read_named, read_named_file
 from lakefs_gc.engine.workspace.range_cache import RangeCache, read_through
 from lakefs_gc.errors import CorruptRangeError, ObjectNotFoundError
 from lakefs_gc.formats.ranges import read_range
-from lakefs_gc.formats.sstable.reader import Table
+from lakefs_gc.formats.sstable import kernel
+from lakefs_gc.formats.sstable.reader import Table, opened
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.benchmarks.generator import Shape, write_range_number
@@ -42,12 +44,29 @@ def answer_with(server: FaultyS3, *contents: str) -> None:
 
 def read(*names: str) -> dict[str, bytes]:
     store = open_store(StoreLocation("s3://bucket/ns/"))
-    return dict(read_named(store, [f"_lakefs/{name}" for name in names], concurrency=1))
+    files = read_named(store, [f"_lakefs/{name}" for name in names], concurrency=1)
+    return {key: content if isinstance(content, bytes) else content.data for key, content in files}
 
 
 def test_lakefs_names_files_by_their_content() -> None:
     """``test_ranges`` compares with files of real servers."""
     assert {name: Table(data, name).name() for name, data in TABLES.items()} == {name: name for name in TABLES}
+
+
+def test_a_file_is_decoded_once_for_its_name_and_its_rows(server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode, decoded = kernel.decode_pairs, []
+
+    def noting(*arguments: Any) -> object:
+        decoded.append(arguments)
+        return decode(*arguments)
+
+    monkeypatch.setattr(kernel, "decode_pairs", noting)
+    store = open_store(StoreLocation("s3://bucket/ns/"))
+    for name in (A, B):
+        table = read_named_file(store, f"_lakefs/{name}")
+        assert read_range(table, "as the caller calls it", keys=True).num_rows
+        assert opened(table, "another").corrupt("damaged").message.startswith("another")
+    assert len(decoded) == 2
 
 
 def test_the_content_of_another_file_is_read_again(server: FaultyS3) -> None:
@@ -87,7 +106,7 @@ def test_what_is_refused_is_omitted(server: FaultyS3) -> None:
 def test_one_file_is_read_again(server: FaultyS3) -> None:
     answer_with(server, A)
     store = open_store(StoreLocation("s3://bucket/ns/"))
-    assert read_named_file(store, f"_lakefs/{B}") == TABLES[B]
+    assert opened(read_named_file(store, f"_lakefs/{B}"), B).data == TABLES[B]
     with pytest.raises(ObjectNotFoundError):
         read_named_file(store, f"_lakefs/{0:064x}")
 
@@ -95,9 +114,7 @@ def test_one_file_is_read_again(server: FaultyS3) -> None:
 def test_the_second_read_takes_another_connection(server: FaultyS3) -> None:
     """Of botocore: an answer that waits on a connection of libcurl is not taken twice."""
     answer_with(server, A)
-    store = open_store(StoreLocation("s3://bucket/ns/"))
-    keys = [f"_lakefs/{C}", f"_lakefs/{A}", f"_lakefs/{B}"]  # boto3 sends the first
-    assert dict(read_named(store, keys, concurrency=1))[f"_lakefs/{B}"] == TABLES[B]
+    assert read(C, A, B)[f"_lakefs/{B}"] == TABLES[B]  # boto3 sends the first
     of_b = [request for request in server.requests if request.operation == "GetObject" and request.keys[0].endswith(B)]
     assert ["x-amz-checksum-mode" in request.headers for request in of_b] == [False, True]
 

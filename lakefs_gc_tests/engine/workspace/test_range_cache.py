@@ -21,6 +21,7 @@ from lakefs_gc.engine.workspace import packs, range_cache
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, _by_size, read_through
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError, ObjectNotFoundError
 from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Shape, write_range_number
 from lakefs_gc_tests.support.collector import Collector
@@ -182,7 +183,7 @@ def test_what_decodes_from_the_store_and_not_from_the_cache(
     [pack] = cached.files("packs")
     seen: set[str] = set()
 
-    def decode(data: bytes, file: str, row: Row) -> int:
+    def decode(data: TableData, file: str, row: Row) -> int:
         if not seen:
             seen.add(file)
             raise CorruptFileError(file, "raised by the test")

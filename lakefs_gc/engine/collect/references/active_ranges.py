@@ -39,7 +39,7 @@ from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError, Storage
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.gc_rules import GCRules, rules_to_record
 from lakefs_gc.formats.ranges import METARANGE_SCHEMA, TableKind, read_metarange, table_kind
-from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.lakefs.models import Heads
@@ -318,8 +318,9 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: KnownFolders, remembers: bool) -> Batches:
     index = RunIndex(cache, known)
 
-    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
-        if row.get("only_recent") and table_kind(read_properties(data, file)) is not TableKind.METARANGE:
+    def decode(data: TableData, file: str, row: Row) -> pa.RecordBatch:
+        data = opened(data, file)
+        if row.get("only_recent") and table_kind(data.properties) is not TableKind.METARANGE:
             return pa.RecordBatch.from_pylist([], schema=_RANGE)  # not None: the file is cached for later readers
         return read_metarange(data, file)
 

@@ -26,6 +26,7 @@ from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
@@ -108,7 +109,7 @@ def _read_ranges(
 ) -> Batches:
     """``few``: the only addresses that matter, if they are few enough for the memory of a worker."""
 
-    def entries_of(data: bytes, key: str) -> pa.RecordBatch:
+    def entries_of(data: TableData, key: str) -> pa.RecordBatch:
         entries = entries_below(read_range(data, key, keys=True), folders)
         return entries if few is None else entries.filter(pc.is_in(entries["address"], few))
 
@@ -130,12 +131,12 @@ def _read_ranges(
             yield pa.record_batch(columns, names=["address", "path", "commit_id"])
 
 
-def _ranges_of(data: bytes, key: str) -> pa.Array:
+def _ranges_of(data: TableData, key: str) -> pa.Array:
     return read_metarange(data, key).column("range_id")
 
 
 def _read_each(
-    store: ObjectStore, file_ids: Iterable[str], read: Callable[[bytes, str], T]
+    store: ObjectStore, file_ids: Iterable[str], read: Callable[[TableData, str], T]
 ) -> Iterator[tuple[str, T | None]]:
     """Yield the result of ``read`` for each metadata file. None for a damaged or missing file."""
 

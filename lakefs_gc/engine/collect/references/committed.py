@@ -31,7 +31,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
-from lakefs_gc.formats.sstable.reader import Table
+from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import LISTING_SCHEMA
 
@@ -123,8 +123,8 @@ def _write_ranges(
     known = run.known_folders
     index = RunIndex(cache, known)
 
-    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
-        table = Table(data, file)
+    def decode(data: TableData, file: str, row: Row) -> list[pa.RecordBatch]:
+        table = opened(data, file)
         if row["entries"] is None and known_kind(table.properties, file) is TableKind.METARANGE:
             metarange = read_metarange(table, file)
             names, sizes = (metarange.column(name).to_pylist() for name in ("range_id", "entries"))
@@ -183,7 +183,7 @@ def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batche
 
 
 def live_addresses(
-    data: bytes | Table,
+    data: TableData,
     file: str,
     folders: tuple[str, ...],
     entries: int | None,
@@ -200,7 +200,7 @@ def live_addresses(
     Raises ``CorruptRangeError``, also for a file of an unknown kind. With ``explained_by``, raises ``NamespaceError``
     for a full address that may be another spelling of an address in the namespace.
     """
-    table = data if isinstance(data, Table) else Table(data, file)
+    table = opened(data, file)
     if entries is None and known_kind(table.properties, file) is not TableKind.RANGE:
         return
     batch = read_range(table, file)

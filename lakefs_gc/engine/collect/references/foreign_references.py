@@ -51,7 +51,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.plain_addresses import are_plain
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
-from lakefs_gc.formats.sstable.reader import Table
+from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of
 from lakefs_gc.storage.location import StoreLocation
 
@@ -257,10 +257,10 @@ def _read_files(
 ) -> Batches:
     named = dict(plain_names)
 
-    def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
+    def decode(data: TableData, file: str, row: Row) -> pa.StringArray:
         store_url, name = row["store_url"], f"{row['store_url']}{file}"
         names, found, is_plain = [], pa.array([], pa.string()), True
-        table = Table(data, name)
+        table = opened(data, name)
         kind = known_kind(table.properties, name)
         if kind is TableKind.METARANGE:
             names = read_metarange(table, name).column("range_id").to_pylist()

@@ -24,6 +24,7 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, re
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.formats.ranges import read_range
+from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.lakefs.models import Heads
 
@@ -142,7 +143,7 @@ def _own_paths(context: RunContext, run: GCRun, heads: Heads) -> list[tuple[str,
 def _read_own_paths(batches: Batches, known: KnownFolders, cache: RangeCache, cores: int) -> Batches:
     """Yield the first paths of each range whose entries lie in the namespace."""
 
-    def decode(data: bytes, file: str, row: Row) -> pa.Array:
+    def decode(data: TableData, file: str, row: Row) -> pa.Array:
         return known.entries(read_range(data, file, keys=True)).column("key")[:_PATHS_SAMPLED]
 
     for row, paths in read_through(batches, cache, cores, decode):

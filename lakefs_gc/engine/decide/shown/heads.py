@@ -20,6 +20,7 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker
 from lakefs_gc.engine.workspace.known_ranges import known_ranges
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.lakefs.models import Heads
 
@@ -86,7 +87,7 @@ def _locate(context: RunContext, run: GCRun, file_ids: Iterable[str]) -> DataFra
 
 @worker
 def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
-    def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
+    def decode(data: TableData, file: str, row: Row) -> pa.StringArray:
         return read_metarange(data, file).column("range_id")
 
     for row, ranges in read_through(batches, cache, cores, decode):
@@ -95,7 +96,7 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches
 
 @worker
 def _read_addresses(batches: Batches, cache: RangeCache, cores: int, known: KnownFolders) -> Batches:
-    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
+    def decode(data: TableData, file: str, row: Row) -> list[pa.RecordBatch]:
         return list(live_addresses(data, file, known.folders, None, explained_by=known))
 
     for _, decoded in read_through(batches, cache, cores, decode):

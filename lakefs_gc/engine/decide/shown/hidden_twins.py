@@ -57,6 +57,7 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worke
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.formats.ranges import read_range
+from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.location import StoreLocation
 
@@ -239,7 +240,8 @@ def _read_paths(
     """Yield batches of ``_PATHS``; without paths, only distinct contents, once there are more than ``most`` paths."""
     is_summed = False
 
-    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
+    def decode(data: TableData, file: str, row: Row) -> pa.RecordBatch:
+        data = opened(data, file)
         if not wanted.may_pass(compared_sizes(read_range(data, file).column("size"), any_size)):
             return pa.RecordBatch.from_pylist([], schema=_PATH_BATCH)
         entries = read_range(data, file, keys=not is_summed, details=True)

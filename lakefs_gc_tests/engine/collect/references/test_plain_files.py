@@ -28,7 +28,7 @@ from lakefs_gc.formats.addresses import ADDRESS_READING, spellings
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.plain_addresses import are_plain
 from lakefs_gc.formats.ranges import RANGE_SCHEMA, read_metarange
-from lakefs_gc.formats.sstable.reader import Table
+from lakefs_gc.formats.sstable.reader import Table, TableData, opened
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -245,13 +245,12 @@ def test_ordinary_entries_are_plain() -> None:
 def looked_through(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that a small run looked through, in this process."""
     names: list[str] = []
-    read = Table
 
-    def noting(data: bytes, name: str) -> object:
+    def noting(data: TableData, name: str) -> Table:
         names.append(name.rpartition("/")[2])
-        return read(data, name)
+        return opened(data, name)
 
-    monkeypatch.setattr(foreign_references, Table.__name__, noting)
+    monkeypatch.setattr(foreign_references, opened.__name__, noting)
     return names
 
 
