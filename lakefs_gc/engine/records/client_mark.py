@@ -55,8 +55,9 @@ def read_client_mark(
         folder=layout.folder,
         made_by="lakeFS Spark client",
         created_at=made_at,
-        # A mark without a summary has no cutoff: the time when it was written is the closest bound.
-        cutoff=summary.cutoff_time if summary is not None else made_at,
+        # A mark without a summary has no cutoff: the time when it was written is the closest bound, and also where the
+        # clock of the client's driver is ahead.
+        cutoff=min(summary.cutoff_time, made_at) if summary is not None and parts else made_at,
         parts=tuple(parts),
         candidates=candidates,
         candidate_bytes=None,

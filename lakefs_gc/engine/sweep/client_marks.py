@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pyspark.sql import functions as F
 
+from lakefs_gc.engine.collect.listing.existence import only_existing
 from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, unrecognized_name_facts
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
@@ -29,9 +30,12 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.sweep.at_mark import Accepted
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.formats.candidate_addresses import UPLOAD_PART_REGEX
+
+_TASKS_PER_CORE = 4
 
 
 class ClientMarkFindings(NamedTuple):
@@ -115,18 +119,23 @@ class ClientMarkChecks:
         )
 
     def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:
-        """Return the marked objects that exist, in place of the candidates. Columns: ``schemas.CANDIDATES``."""
+        """Return the marked objects that exist, in place of the candidates. Columns: ``schemas.CANDIDATES``.
+
+        The store is asked for each that the listing lacks: what exists must be in the checks, whoever overlooked it.
+        """
         began_at = self.context.clock()
         marked = read_marked(self.context.spark, run.store, mark).select("address").distinct()
+        found = listed.dataframe.join(marked, "address", "left_semi")
+        lacking = marked.join(listed.dataframe, "address", "left_anti")
+        asked = spread(lacking, self.context.cores * _TASKS_PER_CORE, "address")
+        overlooked = in_arrow(asked, only_existing(run.store), schemas.STORE_LISTING)
         # A part of an upload counts as newer than it is: the upload may be in progress, and then no list has it.
         is_part = F.col("address").rlike(UPLOAD_PART_REGEX)
         newest = F.max(
             F.when(is_part, F.col("last_modified") + F.lit(LONGEST_UPLOAD)).otherwise(F.col("last_modified"))
         )
         return StageOutput(
-            dataframe=listed.dataframe.join(marked, "address", "left_semi").withColumn(
-                "reason", F.lit(schemas.NEVER_COMMITTED)
-            ),
+            dataframe=found.unionByName(overlooked).withColumn("reason", F.lit(schemas.NEVER_COMMITTED)),
             began_at=began_at,
             facts={"cutoff": run.cutoff.isoformat(), **unrecognized_name_facts(unreferenced)},
             measures={"size_bytes": F.sum("size"), "newest_us": F.unix_micros(newest)},

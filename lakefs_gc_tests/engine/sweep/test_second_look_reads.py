@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +23,6 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.sweep import commit_readings, second_look
 from lakefs_gc.engine.sweep.at_mark import Accepted, SeenAtMark, seen_at_mark
-from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.workspace.workspace import Dataset, Workspace, utc_now
 from lakefs_gc.errors import (
     CorruptFileError,
@@ -34,7 +32,6 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.storage.base import ListingPage, ObjectStore
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, counts, marked
 from lakefs_gc_tests.support.faulty_store import StoreInS3
@@ -379,29 +376,3 @@ def test_the_ranges_of_a_mark_that_changed_are_read_again(
     assert garbage in keys_below(repository.store, "data/")
     run = collector.begin()
     assert seen_at_mark(collector.context, run, mark) is None
-
-
-def test_the_objects_of_a_mark_of_lakefss_client_are_listed_with_care(
-    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The listing only shows how old they are: a young one that it lacks would not be judged."""
-    repository.put("a")
-    repository.commit()
-    write_client_mark(
-        repository.store, UNIFIED, [repository.put_stray("data/s/garbage")], cutoff=utc_now() - timedelta(hours=24)
-    )
-    quick: list[str] = []
-
-    def lacking(store: ObjectStore, prefix: str, **options: Any) -> Iterator[ListingPage]:
-        quick.append(prefix)
-        return iter(())
-
-    monkeypatch.setattr(ObjectStore, "quick_pages", lacking)
-    collector = Collector(spark, repository)
-    mark, run = collector.read_mark("m1"), collector.begin()
-    ClientMarkChecks(collector.context).evaluate(run, mark, Accepted.of(mark, ()))
-    listed = collector.workspace.manifest(f"{run.repository}/checks-of-{mark.mark_id}", "store_listing")
-    assert listed.rows == 2
-    assert not quick
-    collector.materialize("store_listing")
-    assert quick, "that of our own mark is quick"

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import NamespaceError
-from lakefs_gc.storage.base import ListingPage, ObjectInfo, ObjectStore
+from lakefs_gc.storage.base import LISTING_SCHEMA, ListingPage, ObjectInfo, ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.units import EPOCH
 
@@ -70,6 +70,18 @@ def only_absent(batches: Batches, store: StoreLocation) -> Batches:
         addresses = batch.column("address").to_pylist()
         existing = existing_keys(worker_store(store), addresses)
         yield batch.filter(pa.array([address not in existing for address in addresses], pa.bool_()))
+
+
+@worker
+def only_existing(batches: Batches, store: StoreLocation) -> Batches:
+    """Yield the objects of the addresses (column ``address``) that exist, as ``LISTING_SCHEMA``."""
+    for batch in batches:
+        found = existing_keys(worker_store(store), batch.column("address").to_pylist())
+        rows = [
+            {"address": key, "size": info.size_bytes, "last_modified": info.last_modified}
+            for key, info in found.items()
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=LISTING_SCHEMA)
 
 
 def existing_keys(store: ObjectStore, addresses: list[str]) -> dict[str, ObjectInfo]:

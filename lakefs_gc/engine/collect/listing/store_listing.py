@@ -41,12 +41,13 @@ def store_listing(context: RunContext, run: GCRun, *, of_other_mark: bool = Fals
     ``began_at`` of a listing from an inventory is the time at which the store began to write the report.
 
     An object that the listing lacks is not marked. With ``of_other_mark`` the mark exists already, and the listing only
-    shows how old its objects are. Then nothing is taken over from an earlier listing, nor read by ``quick_pages``.
+    shows how old its objects are. Then nothing is taken over from an earlier listing, nor read by ``quick_pages`` or
+    from an inventory, which lacks what is younger than it.
     """
     workspace, listing = context.workspace, context.settings.listing
     parts = workspace.parts_folder(run.run_key, _STAGE)
-    facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
-    if listing.source == "inventory":
+    facts: dict[str, Any] = {"run": run.to_facts(), "source": "store" if of_other_mark else listing.source}
+    if facts["source"] == "inventory":
         context.compute.scale(False)
         location = StoreLocation(listing.inventory_url)
         inventory = find_inventory(location, run.namespace, run.started_at, listing.max_inventory_age_hours)
