@@ -21,6 +21,7 @@ from lakefs_gc.engine.workspace.workspace import Clock, Workspace
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
+    CorruptFileError,
     InputOrderError,
     MarkError,
     NamespaceError,
@@ -122,7 +123,7 @@ class GCRun:
         """Return the run that a store listing began. Raise ``InputOrderError`` if another version recorded it."""
         facts: dict[str, Any] = listing.facts["run"]
         try:
-            return cls(
+            run = cls(
                 **facts
                 | {
                     "store": StoreLocation(facts["store"]),
@@ -140,6 +141,13 @@ class GCRun:
                 f"the store listing of run {listing.run_key} was written by another version of lakefs-gc",
                 remedy="Start a new run",
             ) from None
+        if run.cutoff > run.started_at - timedelta(seconds=run.min_age_seconds):
+            raise CorruptFileError(
+                f"the manifest of the store listing of run {listing.run_key}",
+                f"its cutoff {run.cutoff.isoformat()} is later than its minimum age allows",
+                remedy="Start a new run, and find out what changes files in the workspace (work_url)",
+            )
+        return run
 
     @cached_property
     def folders(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class DurableRecord:
 
     def to_json(self) -> bytes:
         """Return the content of the file. The same record always gives the same bytes."""
-        return _written(self.content(), sort_keys=self.sorted_fields)
+        return as_written(self.content(), sort_keys=self.sorted_fields)
 
     def content(self) -> dict[str, Any]:
         """Return the fields of the file. Raise ``ValueError`` for a record of an earlier version: it is only read."""
@@ -169,8 +169,7 @@ class SealedRecord(DurableRecord, ABC):
     @classmethod
     def check_intact(cls, content: Mapping[str, Any], data: bytes, file: str) -> None:
         """Compare the digest with the file as it is, before anything is converted."""
-        # Byte for byte: lakefs-gc writes one content in one way only.
-        if digest_of(content) != content.get("digest") or _written(content, sort_keys=True) != data:
+        if digest_of(content) != content.get("digest") or as_written(content, sort_keys=True) != data:
             raise cls.changed(file)
 
 
@@ -181,7 +180,8 @@ def digest_of(content: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(canonical).hexdigest()
 
 
-def _written(content: Mapping[str, Any], *, sort_keys: bool) -> bytes:
+def as_written(content: Mapping[str, Any], *, sort_keys: bool) -> bytes:
+    """Return the bytes of a file with these fields: lakefs-gc writes one content in one way only."""
     return json.dumps(content, indent=2, sort_keys=sort_keys).encode()
 
 

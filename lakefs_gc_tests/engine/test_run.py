@@ -29,6 +29,7 @@ from lakefs_gc.engine.workspace.workspace import Clock, Workspace, utc_now
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
+    CorruptFileError,
     InputOrderError,
     NamespaceError,
     ReadOnlyRepositoryError,
@@ -105,7 +106,16 @@ def test_contexts_with_other_safety_parameters_have_one_client(lake: Lake) -> No
 def test_facts_survive_as_json(lake: Lake, repository: LakeRepository) -> None:
     run = begin(lake)
     manifest = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})
-    assert GCRun.of(DatasetManifest.from_json(manifest.to_json(), "manifest.json")) == run
+    assert GCRun.of(DatasetManifest.from_json(manifest.sealed().to_json(), "manifest.json")) == run
+
+
+def test_a_later_cutoff_than_the_minimum_age_allows_is_refused(lake: Lake, repository: LakeRepository) -> None:
+    """A mark is made with the cutoff that the manifest of its listing has."""
+    run = begin(lake)
+    made = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})
+    later = replace(run, cutoff=run.cutoff + timedelta(seconds=1))
+    with pytest.raises(CorruptFileError, match=r"its cutoff .* is later than its minimum age allows"):
+        GCRun.of(replace(made, facts={"run": later.to_facts()}))
 
 
 @pytest.mark.parametrize(

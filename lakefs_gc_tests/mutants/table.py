@@ -219,7 +219,7 @@ _RULES_1_TO_11 = (
         12,
         "Spark verifies the checksums of the files of a stage",
         "engine/spark/data_files.py",
-        '.option(_VERIFY, "true")',
+        '    "parquet.page.verify-checksum.enabled": "true",\n',
         "",
         "engine/spark/test_data_files.py",
         "flipped_bit",
@@ -450,7 +450,7 @@ _RULES_1_TO_11 = (
         9,
         "a mark that was changed is rejected",
         "formats/durable_record.py",
-        'digest_of(content) != content.get("digest") or _written(content, sort_keys=True) != data',
+        'digest_of(content) != content.get("digest") or as_written(content, sort_keys=True) != data',
         "engine/records/test_stored_marks.py",
     ),
     never(

@@ -249,7 +249,7 @@ class History:
             aged = pc.subtract(table.column(column), pa.scalar(timedelta(hours=hours), pa.duration("us")))
             pq.write_table(table.set_column(column, table.schema.field(column), aged), file)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum, if Spark wrote it
-        # The manifest contains the sizes of its files, and a checksum of their footers.
+        # The manifest contains the sizes of its files, a checksum of their footers, and a digest.
         manifest = self.lake.folder / "work" / run_key / "store_listing" / "manifest.json"
         if manifest.exists():
             made = DatasetManifest.from_json(manifest.read_bytes(), str(manifest))
@@ -257,7 +257,7 @@ class History:
             sizes = {name: (data / name).stat().st_size for name in made.files}
             _, footers = footers_of(open_store(StoreLocation(data.as_uri())), sizes)
             written = manifest.stat()
-            manifest.write_bytes(replace(made, files=sizes, footers=footers).to_json())
+            manifest.write_bytes(replace(made, files=sizes, footers=footers).sealed().to_json())
             os.utime(manifest, ns=(written.st_atime_ns, written.st_mtime_ns))  # distinguishes the runs
 
     # -- what collectors do

@@ -139,7 +139,7 @@ class Workspace:
             inputs=dict(output.inputs),
             files=files,
             footers=footers,
-        )
+        ).sealed()
         store.put(manifest_key, manifest.to_json())
         if parts is not None:
             self._remove_other_parts(run_key, stage, parts)
@@ -233,6 +233,7 @@ class Workspace:
                 remedy="Start a new run, and find out what changes files in the workspace (work_url)",
             )
         if not manifest.rows:
+            self._refuse_other_footers(manifest)
             return Dataset(lambda: local_rows(spark, [], schema), manifest, self.files_of(manifest))
         size_bytes = sum(manifest.files.values())
 
@@ -244,7 +245,10 @@ class Workspace:
         return Dataset(rows, manifest, self.files_of(manifest))
 
     def _refuse_other_footers(self, manifest: DatasetManifest) -> None:
-        """Raise ``CorruptFileError`` if the footers of the files are not those that were written."""
+        """Raise ``CorruptFileError`` if the footers of the files are not those that were written.
+
+        A stage without rows may have files: Spark writes one with the schema alone.
+        """
         folder = f"{manifest.run_key}/{manifest.stage}/data/"
         keys = [folder + name for name, size_bytes in manifest.files.items() if size_bytes]
         rows, footers = footers_of(self._store(), keys)

@@ -106,7 +106,7 @@ class Inputs:
         if manifest is None:
             store.delete_many([key])
         else:
-            store.put(key, manifest.to_json())
+            store.put(key, manifest.sealed().to_json())
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ class Place:
             manifest = DatasetManifest(stage, key, "id", began, began, 0, facts, {}, {})
             file = self.work / key / stage / "manifest.json"
             file.parent.mkdir(parents=True)
-            file.write_bytes(manifest.to_json())
+            file.write_bytes(manifest.sealed().to_json())
             os.utime(file, (began.timestamp(),) * 2)
         return key
 

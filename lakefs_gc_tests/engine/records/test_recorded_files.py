@@ -66,7 +66,7 @@ def test_a_backup_names_its_mark_and_parts() -> None:
 
 
 def test_the_manifest_of_a_listing_has_its_run() -> None:
-    run = GCRun.of(DatasetManifest.from_json(recorded("store-listing-version-3.json"), "manifest"))
+    run = GCRun.of(DatasetManifest.from_json(recorded("store-listing-version-1.json"), "manifest"))
     assert (run.repository, run.namespace) == ("lake", "local://lake/")
 
 
@@ -74,7 +74,8 @@ RECORDS: dict[str, type[DurableRecord]] = {
     "approval-version-3.json": Approval,
     "backup-version-3.json": Backup,
     "mark-version-3.json": Mark,
-    "store-listing-version-3.json": DatasetManifest,
+    "store-listing-version-1.json": DatasetManifest,
+    "store-listing-version-2.json": DatasetManifest,
 }
 FieldPath = tuple[str | int, ...]
 FREE = {
@@ -126,7 +127,7 @@ def at(content: Any, path: FieldPath) -> Any:
 
 
 def read_changed(name: str, content: dict[str, Any], *, seal: bool = True) -> None:
-    if seal and issubclass(RECORDS[name], SealedRecord):
+    if seal and "digest" in content:
         content["digest"] = digest_of(content)
     RECORDS[name].from_json(json.dumps(content, indent=2, sort_keys=not name.startswith("approval")).encode(), "file")
 
@@ -141,7 +142,7 @@ def test_no_field_may_be_missing(name: str, path: FieldPath) -> None:
     content = json.loads(recorded(name))
     del at(content, path[:-1])[path[-1]]
     is_seal = path == ("digest",) and issubclass(RECORDS[name], SealedRecord)
-    with pytest.raises((MarkError, BackupError) if is_seal else (CorruptFileError, InputOrderError)):
+    with pytest.raises((MarkError, BackupError, CorruptFileError) if is_seal else (CorruptFileError, InputOrderError)):
         read_changed(name, content, seal=not is_seal)
 
 
@@ -160,7 +161,7 @@ def test_no_field_may_be_of_another_type(name: str, path: FieldPath) -> None:
 
 def test_files_of_today_are_written_to_the_same_bytes() -> None:
     """The recorded mark and approval have former names of checks; these two are of the current schema version."""
-    for name in ("backup-version-3.json", "store-listing-version-3.json"):
+    for name in ("backup-version-3.json", "store-listing-version-2.json"):
         assert RECORDS[name].from_json(recorded(name), "file").to_json() == recorded(name)
 
 
@@ -177,7 +178,7 @@ def test_what_no_version_of_lakefs_gc_wrote(path: FieldPath, value: Any) -> None
 
 @pytest.mark.parametrize("name", ["cutoff", "folder_mounts", "server", "server_folders", "started_at", "store"])
 def test_a_run_without_one_of_its_facts_is_refused(name: str) -> None:
-    listing = DatasetManifest.from_json(recorded("store-listing-version-3.json"), "manifest")
+    listing = DatasetManifest.from_json(recorded("store-listing-version-1.json"), "manifest")
     facts = listing.facts["run"]
     for run in ({key: fact for key, fact in facts.items() if key != name}, facts | {"cutoff": "x"}):
         with pytest.raises(InputOrderError, match="another version of lakefs-gc"):

@@ -21,7 +21,11 @@ BY_CLIENT = ("sweep_marked", "sweep_left", "sweep_plan", "look_1_committed", "lo
 
 def manifest(run_key: str, stage: str) -> bytes:
     now = datetime(2026, 7, 1, tzinfo=UTC)
-    return DatasetManifest(stage, run_key, "id", now, now, 1, {"run_id": "m"}, {}, {"part-0.parquet": 4}).to_json()
+    return (
+        DatasetManifest(stage, run_key, "id", now, now, 1, {"run_id": "m"}, {}, {"part-0.parquet": 4})
+        .sealed()
+        .to_json()
+    )
 
 
 class Folder:

@@ -23,6 +23,7 @@ from lakefs_gc.engine.workspace import workspace as workspace_module
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.errors import CorruptFileError, InputOrderError, LakeFSGCError, SparkFailedError, StorageError
+from lakefs_gc.formats.durable_record import as_written, digest_of
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc_tests.support.failing_worker import fail
 
@@ -52,8 +53,11 @@ def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, work
     made_from = {"store_listing": "abc"}
     folder = Path(workspace.folder(RUN, "uncommitted").removeprefix("file://")) / "data"
     files = {file.name: file.stat().st_size for file in folder.glob("part-*.parquet")}
-    assert read.manifest == DatasetManifest(
-        "uncommitted", RUN, written.materialization_id, BEGAN, ENDED, 2, facts, made_from, files, written.footers
+    assert (
+        read.manifest
+        == DatasetManifest(
+            "uncommitted", RUN, written.materialization_id, BEGAN, ENDED, 2, facts, made_from, files, written.footers
+        ).sealed()
     )
     assert written.footers
 
@@ -140,24 +144,62 @@ def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSess
 
 def test_a_manifest_that_others_have_written_is_refused() -> None:
     """An editor or a tool that formats JSON in its own way may have changed more."""
-    manifest = DatasetManifest("committed", RUN, "id", BEGAN, ENDED, 2, {}, {}, {"part-0.parquet": 7})
+    manifest = DatasetManifest("committed", RUN, "id", BEGAN, ENDED, 2, {}, {}, {"part-0.parquet": 7}).sealed()
     data = manifest.to_json()
     assert DatasetManifest.from_json(data, "m") == manifest
     for other in (data + b"\n", json.dumps(json.loads(data)).encode()):
         with pytest.raises(CorruptFileError, match="was changed"):
             DatasetManifest.from_json(other, "m")
     for name, value in (("rows", 2.0), ("files", {"part-0.parquet": "7"}), ("files", []), ("facts", [])):
-        other = json.dumps(json.loads(data) | {name: value}, indent=2, sort_keys=True).encode()
+        content = json.loads(data) | {name: value}
+        other = as_written(content | {"digest": digest_of(content)}, sort_keys=True)
         with pytest.raises(CorruptFileError, match="not a manifest of a stage"):
             DatasetManifest.from_json(other, "m")
+
+
+def test_no_flipped_bit_of_a_manifest_is_read() -> None:
+    """With no rows, another cutoff, or nothing lost, live objects were deleted."""
+    facts = {"run": {"cutoff": "2026-05-01T00:00:00+00:00"}, "lost": 1}
+    made = DatasetManifest("committed", RUN, "id", BEGAN, ENDED, 8, facts, {"a": "b"}, {"part-0.parquet": 7}, 9)
+    data = made.sealed().to_json()
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            with pytest.raises((CorruptFileError, InputOrderError)):
+                DatasetManifest.from_json(bytes(flipped), "m")
+    with pytest.raises(CorruptFileError, match="was changed"):
+        DatasetManifest.from_json(made.to_json(), "m")
+
+
+def test_a_stage_that_seems_to_have_no_rows_is_compared_with_its_files(
+    spark: SparkSession, workspace: Workspace
+) -> None:
+    written = workspace.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
+    file = Path(workspace.folder(RUN, "uncommitted").removeprefix("file://")) / "manifest.json"
+    of_version_1 = {
+        name: value
+        for name, value in json.loads(written.to_json()).items()
+        if name not in ("digest", "footers", "schema_version")
+    }
+    for content in (
+        replace(written, rows=0).sealed().to_json(),
+        as_written(of_version_1 | {"rows": 0}, sort_keys=True),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(CorruptFileError, match="written with 0 rows, and has 2"):
+            workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+    file.write_bytes(as_written(of_version_1, sort_keys=True))
+    assert workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 2
 
 
 def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, workspace: Workspace) -> None:
     workspace.write(spark, RUN, "store_listing", StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN))
     file = Path(workspace.folder(RUN, "store_listing").removeprefix("file://")) / "manifest.json"
     content = json.loads(file.read_text())
-    del content["files"]
-    file.write_text(json.dumps(content))
+    for name in ("files", "footers", "digest", "schema_version"):
+        del content[name]
+    file.write_bytes(as_written(content, sort_keys=True))
     with pytest.raises(InputOrderError, match="older lakefs-gc"):
         workspace.read(spark, RUN, "store_listing", schemas.STORE_LISTING)
     assert list(workspace.listed_runs("lake")) == []
@@ -271,3 +313,21 @@ def test_a_bit_that_flipped_in_a_footer_is_noticed(spark: SparkSession, workspac
             with_right_number += rows == 0 and footer.num_rows == footer.row_group(0).num_rows == 2
     assert omitted, "Spark itself notices"
     assert with_right_number, "Spark itself notices"
+
+
+@pytest.mark.executors
+def test_a_bit_that_flipped_in_an_index_of_pages_omits_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own files have indexes, which no checksum covers; pyarrow's have none."""
+    folder = tmp_path / "data"
+    spark.range(40).select(F.col("id").cast("string").alias("address")).coalesce(1).write.parquet(folder.as_uri())
+    [file] = folder.glob("part-*.parquet")
+    (folder / f".{file.name}.crc").unlink()  # Hadoop's, of local folders only
+    data = bytearray(file.read_bytes())
+    # The place of a page in the index of offsets ends with its first row (field 3, 64 bits), which is 0.
+    number = data.rindex(b"\x16\0\0", 0, len(data) - 8 - int.from_bytes(data[-8:-4], "little")) + 1
+    data[number] ^= 1 << 5
+    file.write_bytes(data)
+    names = F.col("address").isNotNull()
+    found = read_parquet(spark, "address string", folder.as_uri(), [file.name]).where(names)
+    assert len(found.collect()) == 40
+    assert len(spark.read.parquet(f"{folder.as_uri()}/{file.name}").where(names).collect()) < 40, "Spark itself notices"

@@ -128,7 +128,7 @@ def _manifest_seeds() -> list[bytes]:
     from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 
     files = {"part-0.parquet": 700, "store_url=x/part-1.parquet": 0}
-    made = DatasetManifest("mark", "lake/one", "id", MOMENT, MOMENT, 3, {"run": {"a": 1}}, {"x": "y"}, files)
+    made = DatasetManifest("mark", "lake/one", "id", MOMENT, MOMENT, 3, {"run": {"a": 1}}, {"x": "y"}, files).sealed()
     return [made.to_json()]
 
 
@@ -136,7 +136,8 @@ def _read_manifest(data: bytes) -> Any:
     from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 
     manifest = DatasetManifest.from_json(data, FILE)
-    agree(DatasetManifest.from_json(manifest.to_json(), FILE), manifest, "a manifest, written and read again")
+    if manifest.schema_version == DatasetManifest.current_version:
+        agree(DatasetManifest.from_json(manifest.to_json(), FILE), manifest, "a manifest, written and read again")
     if not all(type(size) is int for size in manifest.files.values()):
         raise Finding("a file with an invalid size")
     return manifest

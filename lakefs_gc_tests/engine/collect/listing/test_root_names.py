@@ -172,7 +172,7 @@ def test_a_stage_of_an_older_version_without_counts_is_refused(spark: SparkSessi
     manifest = collector.manifest("unmatched")
     older = replace(manifest, facts={name: fact for name, fact in manifest.facts.items() if name != "not_lakefs"})
     file = repository.lake.folder / "work" / collector.run_key / "unmatched" / "manifest.json"
-    file.write_bytes(older.to_json())
+    file.write_bytes(older.sealed().to_json())
     with pytest.raises(InputOrderError, match=r"unmatched of run .* was written by an older version"):
         collector.materialize("candidates")
 
@@ -186,6 +186,6 @@ def test_references_are_read_if_a_listing_has_no_counts(spark: SparkSession, rep
     manifest = collector.manifest("store_listing")
     older = replace(manifest, facts={name: fact for name, fact in manifest.facts.items() if name != "strangers"})
     file = repository.lake.folder / "work" / collector.run_key / "store_listing" / "manifest.json"
-    file.write_bytes(older.to_json())
+    file.write_bytes(older.sealed().to_json())
     collector.materialize("unmatched", "missing", "kept", "candidates")
     assert collector.addresses("candidates") == {*garbage, *ROOT}
