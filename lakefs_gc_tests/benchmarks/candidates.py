@@ -24,7 +24,7 @@ from lakefs_gc.config import Settings
 from lakefs_gc.engine.decide.matching.unmatched import unmatched
 from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.parts import StageFiles
+from lakefs_gc.engine.spark.data_files import StageFiles
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
@@ -69,7 +69,7 @@ def _datasets(spark: SparkSession, folder: Path, counts: dict[str, int], *, is_n
         schema = schemas.BY_STAGE[stage]
         path = str(folder / stage) if counts.get(stage) else None
         keys = tuple(f"{stage}/{file.name}" for file in sorted((folder / stage).glob("*.parquet")))
-        files = StageFiles(StoreLocation(folder.as_uri() + "/"), keys)
+        files = StageFiles(StoreLocation(folder.as_uri() + "/"), keys, counts.get(stage, 0), stage=stage)
         found[stage] = Dataset(partial(_rows, spark, path, schema), manifest, files if is_near else None)
     return found
 

@@ -27,7 +27,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.spark.workers import worker_store
 from lakefs_gc.errors import CorruptFileError
-from lakefs_gc.formats.parquet import read_strings
 from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 
@@ -52,19 +51,6 @@ class PartsFolder:
 
     store: StoreLocation
     folder: str
-
-
-@dataclass(frozen=True)
-class StageFiles:
-    """The Parquet files of a stage, by their keys in the store of the workspace."""
-
-    store: StoreLocation
-    keys: tuple[str, ...]
-
-    def strings(self, column: str) -> Iterator[pa.StringArray]:
-        """Yield a column, file by file, in a worker. Raises ``ObjectNotFoundError`` and ``CorruptFileError``."""
-        for key in self.keys:
-            yield read_strings(read_part(worker_store(self.store), key), column, key)
 
 
 def write_parts(batches: Iterable[pa.RecordBatch], folder: PartsFolder) -> Iterator[pa.RecordBatch]:

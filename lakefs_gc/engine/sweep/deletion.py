@@ -22,7 +22,7 @@ from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.errors import StorageError
+from lakefs_gc.errors import CorruptFileError, StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
@@ -254,6 +254,12 @@ def _kept_record(
     ``info`` is None for an object that does not exist. With ``delete_versions`` its versions may still exist.
     """
     address, size, verdict = planned.address, planned.size, planned.verdict
+    if verdict not in (DELETE, ledger.RESURRECTED, ledger.NOT_BACKED_UP):
+        raise CorruptFileError(
+            "the plan of the sweep",
+            f"{address} has the verdict {verdict!r}",
+            remedy="Sweep again, and find out what changes files in the workspace (work_url)",
+        )
     is_kept = verdict in (ledger.RESURRECTED, ledger.NOT_BACKED_UP)
     if info is None and is_kept and (verdict == ledger.RESURRECTED or outcome_if_gone == ledger.DELETED):
         # The second look also protects an object that no longer exists, because it cannot read the content.

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
-from lakefs_gc.engine.spark.data_files import data_files, footers_of, read_parquet, read_table
+from lakefs_gc.engine.spark.data_files import FilesRead, StageFiles, data_files, footers_of, read_parquet, row_sum
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
-from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles, write_table
+from lakefs_gc.engine.spark.parts import PartsFolder, write_table
 from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest, MarkOfRun
@@ -47,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 Clock = Callable[[], datetime]
 
+_ROW_SUM = "row_sum"
 _MOST_BYTES_HERE = 64 * 1024**2
 """Of the files of a stage that the process of a small run reads; some two million addresses."""
 
@@ -127,6 +127,9 @@ class Workspace:
         with RUN_PROGRESS.step(stage, output.work):
             measured, parts = self._write_data(run_key, stage, output)
         files, footers = self._written(run_key, stage, measured["rows"], parts)
+        written_sum = measured.pop(_ROW_SUM, None)
+        if parts is None:
+            self._refuse_other_rows(run_key, stage, output, files, written_sum)
         manifest = DatasetManifest(
             stage=stage,
             run_key=run_key,
@@ -164,9 +167,10 @@ class Workspace:
         observation, is_written = Observation(), F.lit(True)
         if output.only_counted is not None:
             is_written = ~output.only_counted
-        observed = output.dataframe.observe(
-            observation, F.count_if(is_written).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
-        )
+        measures = {"rows": F.count_if(is_written), **output.measures}
+        if not here:
+            measures[_ROW_SUM] = row_sum(_hashed(output), is_written)
+        observed = output.dataframe.observe(observation, *(each.alias(name) for name, each in measures.items()))
         if output.only_counted is not None:
             observed = observed.where(is_written)
         with driver_errors():
@@ -196,6 +200,26 @@ class Workspace:
             )
         return files, footers
 
+    def _refuse_other_rows(
+        self, run_key: str, stage: str, output: StageOutput, files: Mapping[str, int], written_sum: int | None
+    ) -> None:
+        """Read back what Spark has written, and raise ``StorageError`` unless it is what Spark was given.
+
+        The footers of these files were read before, so a footer that was damaged until then is noticed now, and one
+        that is damaged later is another one.
+        """
+        schema, names = output.dataframe.schema, [name for name, size_bytes in files.items() if size_bytes]
+        if not names:
+            return
+        rows = self.rows_of_files(output.dataframe.sparkSession, run_key, stage, schema, names)
+        with driver_errors():
+            [[read_sum]] = rows.agg(row_sum(_hashed(output))).collect()
+        if read_sum != written_sum:
+            raise StorageError(
+                f"{stage} of {run_key} is read back from {self.url} with other rows than Spark was given",
+                remedy="Find out what changes files in the workspace (work_url), then run again",
+            )
+
     def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:
         """Remove the files of an earlier materialization, and of task attempts that Spark discarded."""
         folder, store = f"{run_key}/{stage}/data/", self._store()
@@ -210,7 +234,9 @@ class Workspace:
     def files_of(self, manifest: DatasetManifest) -> StageFiles:
         """Return the files of a stage, for workers that read them themselves."""
         folder = f"{manifest.run_key}/{manifest.stage}/data/"
-        return StageFiles(self._store().location, tuple(folder + name for name in sorted(manifest.files)))
+        keys = tuple(folder + name for name, size_bytes in sorted(manifest.files.items()) if size_bytes)
+        label = f"{manifest.run_key}/{manifest.stage}"
+        return StageFiles(self._store().location, keys, manifest.rows, manifest.footers, label)
 
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
         """Return a stage of a run.
@@ -232,51 +258,28 @@ class Workspace:
                 f"another size, for example {changed[0]}",
                 remedy="Start a new run, and find out what changes files in the workspace (work_url)",
             )
-        if not manifest.rows:
-            self._refuse_other_footers(manifest)
-            return Dataset(lambda: local_rows(spark, [], schema), manifest, self.files_of(manifest))
-        size_bytes = sum(manifest.files.values())
+        files = self.files_of(manifest)
+        if not manifest.rows:  # Spark writes a file with the schema alone
+            self._refuse_other_footers(files)
+            return Dataset(lambda: local_rows(spark, [], schema), manifest, files)
 
         def rows() -> DataFrame:
-            if not _fits_here(spark, manifest.files, size_bytes):
-                self._refuse_other_footers(manifest)
-            return self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes)
+            if _fits_here(spark, manifest):
+                return rows_of(spark, files.table(self._store(), schema), schema)
+            self._refuse_other_footers(files)
+            return self.rows_of_files(spark, run_key, stage, schema, manifest.files)
 
-        return Dataset(rows, manifest, self.files_of(manifest))
+        return Dataset(rows, manifest, files)
 
-    def _refuse_other_footers(self, manifest: DatasetManifest) -> None:
-        """Raise ``CorruptFileError`` if the footers of the files are not those that were written.
-
-        A stage without rows may have files: Spark writes one with the schema alone.
-        """
-        folder = f"{manifest.run_key}/{manifest.stage}/data/"
-        keys = [folder + name for name, size_bytes in manifest.files.items() if size_bytes]
-        rows, footers = footers_of(self._store(), keys)
-        if (rows, footers) != (manifest.rows, manifest.footers or footers):
-            raise CorruptFileError(
-                f"{manifest.run_key}/{manifest.stage}",
-                f"it was written with {manifest.rows:,} rows, and has {rows:,}, or they are in other places",
-                remedy="Start a new run, and find out what changes files in the workspace (work_url)",
-            )
+    def _refuse_other_footers(self, files: StageFiles) -> None:
+        """Raise ``CorruptFileError`` if the footers of the files are not those that were written."""
+        files.refuse_others(FilesRead(*footers_of(self._store(), files.keys)))
 
     def rows_of_files(
-        self,
-        spark: SparkSession,
-        run_key: str,
-        stage: str,
-        schema: StructType | str,
-        names: Iterable[str],
-        size_bytes: int = 0,
+        self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str, names: Iterable[str]
     ) -> DataFrame:
-        """Return files of a stage, in a small run as rows of the driver. A missing or damaged file is an error."""
-        names = sorted(names)
-        if _fits_here(spark, names, size_bytes):
-            return rows_of(spark, self.table_of_files(run_key, stage, schema, names), schema)
-        return read_parquet(spark, schema, f"{self.folder(run_key, stage)}/data", names)
-
-    def table_of_files(self, run_key: str, stage: str, schema: StructType | str, names: Iterable[str]) -> pa.Table:
-        """Return files of a stage, in this process. A missing or damaged file is an error."""
-        return read_table(self._store(), [f"{run_key}/{stage}/data/{name}" for name in names], schema)
+        """Return files of a stage, read by Spark. A missing or damaged file is an error."""
+        return read_parquet(spark, schema, f"{self.folder(run_key, stage)}/data", sorted(names))
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """Return the manifest of a stage, without looking at its data.
@@ -400,9 +403,15 @@ class Workspace:
         return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))
 
 
-def _fits_here(spark: SparkSession, names: Iterable[str], size_bytes: int) -> bool:
-    """Return whether this process reads these files of a stage itself."""
-    return is_small(spark) and size_bytes <= _MOST_BYTES_HERE and not any("/" in name for name in names)
+def _hashed(output: StageOutput) -> list[str]:
+    """Return the columns in the files of a stage; the one that it is partitioned by is in their names."""
+    return [name for name in output.dataframe.columns if name != output.partition_by]
+
+
+def _fits_here(spark: SparkSession, manifest: DatasetManifest) -> bool:
+    """Return whether this process reads the files of a stage itself."""
+    is_partitioned = any("/" in name for name in manifest.files)
+    return is_small(spark) and sum(manifest.files.values()) <= _MOST_BYTES_HERE and not is_partitioned
 
 
 def _refuse_lost_results(stage: str, sums: Mapping[str, int], expected: Mapping[str, int]) -> None:

@@ -123,7 +123,7 @@ class Table:
         self.check(status, offset)
         if count != rows:
             raise self.corrupt(f"the table has {count} entries, but its properties state {rows}")
-        return DecodedPairs(self, content, size_bytes, spans, key_bytes, total)
+        return DecodedPairs(self.file, content, size_bytes, spans, key_bytes, total)
 
     def corrupt(self, reason: str, offset: int = 0) -> CorruptRangeError:
         return CorruptRangeError(self.file, reason, offset=offset)
@@ -268,7 +268,7 @@ class DecodedPairs:
     ``key_bytes`` and ``value_bytes`` limit the size of all keys, and of all values.
     """
 
-    table: Table
+    file: str
     content: Array
     size_bytes: int
     spans: Array
@@ -284,7 +284,7 @@ class DecodedPairs:
     def _column(self, start: int, capacity: int) -> BytesColumn:
         column = BytesColumn(len(self.spans), capacity)
         if not kernel.copy_spans(self.content, self.spans, start, column.offsets, column.content, column.capacity):
-            raise self.table.corrupt(blocks.STATUS_MESSAGES[blocks.TOO_MANY_BYTES])
+            raise CorruptRangeError(self.file, blocks.STATUS_MESSAGES[blocks.TOO_MANY_BYTES])
         return column
 
 

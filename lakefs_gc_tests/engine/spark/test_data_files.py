@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema
-from lakefs_gc.engine.spark.data_files import read_parquet
+from lakefs_gc.engine.spark.data_files import FilesRead, StageFiles, footers_of, read_parquet
 from lakefs_gc.engine.spark.local_rows import rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, write_table
 from lakefs_gc.engine.spark.workers import driver_errors
-from lakefs_gc.errors import CorruptFileError, LakeFSGCError
+from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace, utc_now
+from lakefs_gc.errors import ConfigurationError, CorruptFileError, LakeFSGCError, SparkFailedError, StorageError
 from lakefs_gc.formats.parquet import parquet_bytes, read_columns
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 
 SCHEMA = arrow_schema(schemas.UNCOMMITTED)
+MAY_BE_NULL = pa.schema([("address", pa.string())])
 ADDRESSES = ["data/s/x1", "data/s/x3", "data/another"]
 
 
@@ -78,3 +83,91 @@ def test_small_files_have_checksums_too() -> None:
     [batch] = pa.table({"address": ADDRESSES}, SCHEMA).to_batches()
     with pytest.raises(CorruptFileError, match=r"(?i)crc|checksum"):
         read_columns(flip_one_bit(parquet_bytes(batch)), SCHEMA, "file")
+
+
+def with_other_footers(data: bytes) -> Iterator[bytes]:
+    """Yield files whose rows read otherwise, as many and without an error: its column seems to have no nulls."""
+    for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data) - 8):
+        for bit in range(8):
+            other = bytearray(data)
+            other[place] ^= 1 << bit
+            try:
+                read = read_columns(bytes(other), MAY_BE_NULL, "file")["address"].to_pylist()
+            except (LakeFSGCError, pa.ArrowException, OSError, ValueError):
+                continue
+            if len(read) == len(ADDRESSES) and sorted(read) != sorted(ADDRESSES):
+                yield bytes(other)
+
+
+def references(spark: SparkSession) -> DataFrame:
+    return rows_of(spark, pa.table({"address": ADDRESSES}, MAY_BE_NULL), "address string").coalesce(1)
+
+
+def test_a_flipped_bit_in_a_footer_is_an_error_in_this_process(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where workers and the join of ``unmatched`` read what Spark has written."""
+    references(spark).write.mode("append").parquet(str(tmp_path))
+    [file] = tmp_path.glob("part-*.parquet")
+    store, location = open_store(StoreLocation(tmp_path.as_uri())), StoreLocation(tmp_path.as_uri())
+    files = StageFiles(location, (file.name,), *footers_of(store, [file.name]), stage="lake/1/stage")
+    assert sorted(files.table(store, "address string")["address"].to_pylist()) == sorted(ADDRESSES)
+    assert sum(map(len, files.strings("address"))) == len(ADDRESSES)
+    file.write_bytes(next(with_other_footers(file.read_bytes())))
+    with pytest.raises(CorruptFileError, match=r"lake/1/stage.*other footers"):
+        files.table(store, "address string")
+    with pytest.raises(CorruptFileError, match=r"lake/1/stage.*other footers"):
+        list(files.strings("address"))
+
+
+def test_another_file_of_the_same_rows_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, address in ((one, "data/a"), (two, "data/another")):
+        rows_of(spark, pa.table({"address": [address]}, SCHEMA), schemas.UNCOMMITTED).coalesce(1).write.parquet(
+            str(folder)
+        )
+    contents = [next(folder.glob("part-*.parquet")).read_bytes() for folder in (one, two)]
+    whole, twice = FilesRead(), FilesRead()
+    for content, again in zip(contents, (contents[0], contents[0]), strict=True):
+        whole.add(content, "file")
+        twice.add(again, "file")
+    files = StageFiles(StoreLocation(tmp_path.as_uri()), (), whole.rows, whole.footers)
+    files.refuse_others(whole)
+    with pytest.raises(CorruptFileError, match="other footers"):
+        files.refuse_others(twice)
+
+
+@pytest.mark.executors
+def test_a_bit_that_flips_before_the_file_is_read_back_is_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the checksum of the damaged footer would be recorded, and each later reader would find the same."""
+    workspace, written = Workspace(tmp_path.as_uri()), Workspace._written
+    output = StageOutput(references(spark), utc_now())
+    assert workspace.write(spark, "lake/1", "uncommitted", output).rows == len(ADDRESSES)
+    attempt, bits, unnoticed_by_spark = 0, 1, 0
+
+    def damaged(*arguments: Any) -> object:
+        nonlocal bits
+        [file] = (tmp_path / "lake/1/uncommitted/data").glob("part-*.parquet")
+        file.with_name(f".{file.name}.crc").unlink()
+        others = list(with_other_footers(file.read_bytes()))
+        bits = len(others)
+        file.write_bytes(others[attempt])
+        return written(*arguments)
+
+    monkeypatch.setattr(Workspace, "_written", damaged)
+    while attempt < bits:
+        with pytest.raises((StorageError, SparkFailedError)) as raised:
+            workspace.write(spark, "lake/1", "uncommitted", output)
+        unnoticed_by_spark += "with other rows than Spark was given" in str(raised.value)
+        attempt += 1
+    assert unnoticed_by_spark, "Spark itself notices"
+
+
+def test_spark_must_read_pages_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """Its other reader fills a page that lost its end with the first value."""
+    spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+    try:
+        with pytest.raises(ConfigurationError, match="enableVectorizedReader is off"):
+            read_parquet(spark, schemas.UNCOMMITTED, tmp_path.as_uri(), ["part-0.parquet"])
+    finally:
+        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from lakefs_gc.engine.spark.data_files import read_table
-from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles, read_part, write_parts
+from lakefs_gc.engine.spark.data_files import StageFiles
+from lakefs_gc.engine.spark.parts import PartsFolder, read_part, write_parts
 from lakefs_gc.engine.spark.schemas import STORE_LISTING
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
@@ -52,9 +52,10 @@ def answer_with_the_first(server: FaultyS3, keys: list[str], times: int) -> None
 
 def test_a_part_is_not_read_as_another_one(server: FaultyS3, store: ObjectStore, keys: list[str]) -> None:
     answer_with_the_first(server, keys, 1)
-    assert read_table(store, keys, STORE_LISTING)["address"].to_pylist() == ["a", "b"]
+    files = StageFiles(WORK, tuple(keys), rows=2)
+    assert files.table(store, STORE_LISTING)["address"].to_pylist() == ["a", "b"]
     answer_with_the_first(server, keys, 1)
-    strings = StageFiles(WORK, tuple(keys)).strings("address")
+    strings = files.strings("address")
     assert [address for each in strings for address in each.to_pylist()] == ["a", "b"]
 
 

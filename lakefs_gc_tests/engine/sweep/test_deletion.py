@@ -324,3 +324,9 @@ def test_what_is_to_be_kept_and_is_gone_is_not_counted_as_kept(
         **dict.fromkeys(ADDRESSES[1:], verdict),
     }
     assert all(row["size"] == 1 for row in rows)
+
+
+def test_an_object_without_a_known_verdict_is_not_deleted(location: StoreLocation) -> None:
+    with pytest.raises(WorkerError, match="has the verdict 'deletf'"):
+        delete(location, time.time() + 3600, "deletf", False, False)
+    assert left(location) == ADDRESSES

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gc
 import random
+import weakref
 from typing import Any
 
 import pytest
 
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.sstable import blocks
-from lakefs_gc.formats.sstable.reader import PAIRS_SCHEMA, read_pairs, read_properties
+from lakefs_gc.formats.sstable.reader import PAIRS_SCHEMA, Table, read_pairs, read_properties
 from lakefs_gc.formats.sstable.table_writer import TableBuilder, write_table
 from lakefs_gc_tests.golden import golden_file
 from lakefs_gc_tests.support import dumps
@@ -98,6 +100,19 @@ def test_keys_and_values_of_any_size(size: int) -> None:
 
 
 # -- what is refused ------------------------------------------------------------------------------------------
+
+
+def test_the_memory_of_a_table_is_freed_with_it() -> None:
+    """A worker reads thousands of files, and Python looks for circles of references late."""
+    gc.disable()
+    try:
+        table = Table(TABLE, "f")
+        assert table.name()
+        seen = weakref.ref(table)
+        del table
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def refusal(data: bytes) -> CorruptRangeError:

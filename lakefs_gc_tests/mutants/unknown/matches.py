@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.mutants.mutant import Mutant, never
+from lakefs_gc_tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    never(
+    Mutant(
         12,
         "references that were not read do not make their objects unreferenced",
         "engine/decide/matching/matched.py",
-        "rows != manifest.rows",
+        "    dataset.files.refuse_others(whole)",
+        "    pass",
         "engine/decide/matching/test_matched.py",
         "lost_rows",
     ),

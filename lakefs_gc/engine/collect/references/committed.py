@@ -21,8 +21,9 @@ from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema
+from lakefs_gc.engine.spark.data_files import StageFiles
 from lakefs_gc.engine.spark.local_rows import rows_of, rows_without, union_of, with_text
-from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
+from lakefs_gc.engine.spark.parts import PART, PartsFolder, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.named_files import read_named

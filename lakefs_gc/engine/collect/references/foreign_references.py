@@ -36,8 +36,8 @@ from lakefs_gc.engine.collect.references.plain_files import (
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
+from lakefs_gc.engine.spark.data_files import StageFiles
 from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, local_rows, rows_of, rows_without
-from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.named_files import read_named

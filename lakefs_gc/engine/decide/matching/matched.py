@@ -26,13 +26,13 @@ from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema
+from lakefs_gc.engine.spark.data_files import FilesRead
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.parts import PART, read_part, write_parts
 from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.engine.spark.session import is_local
 from lakefs_gc.engine.workspace.run_folders import LISTING
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc.storage.concurrency import map_unordered
@@ -107,26 +107,23 @@ def without_matched(
 def _each(context: RunContext, dataset: Dataset, work: Callable[[pa.RecordBatch], Result]) -> Generator[Result]:
     """Yield ``work(rows)`` for all rows of a stage (columns ``_columns_of``). Threads call ``work``."""
     assert dataset.files is not None
-    manifest, fields = dataset.manifest, arrow_schema(_columns_of(dataset))
+    fields = arrow_schema(_columns_of(dataset))
     store = context.open_store(dataset.files.store)
 
-    def read(key: str) -> tuple[int, list[Result]]:
-        table = read_columns(read_part(store, key), fields, key)
-        return len(table), [work(batch) for batch in table.to_batches()]
+    def read(key: str) -> tuple[FilesRead, list[Result]]:
+        content, facts = read_part(store, key), FilesRead()
+        facts.add(content, key)
+        return facts, [work(batch) for batch in read_columns(content, fields, key).to_batches()]
 
-    rows = 0
+    whole = FilesRead()
     with closing(map_unordered(read, dataset.files.keys, min(_READS_AT_ONCE, context.cores))) as files:
-        for _, (number, results) in files:
-            rows += number
-            if rows > manifest.rows:
+        for _, (facts, results) in files:
+            whole.rows += facts.rows
+            whole.footers += facts.footers
+            if whole.rows > dataset.files.rows:
                 break
             yield from results
-    if rows != manifest.rows:  # a reference that was not read must not make its object unreferenced
-        raise CorruptFileError(
-            f"{manifest.run_key}/{manifest.stage}",
-            f"it was written with {manifest.rows:,} rows, and has {rows:,}",
-            remedy="Start a new run, and find out what changes files in the workspace (work_url)",
-        )
+    dataset.files.refuse_others(whole)  # a reference that was not read must not make its object unreferenced
 
 
 def _columns_of(dataset: Dataset) -> StructType:
