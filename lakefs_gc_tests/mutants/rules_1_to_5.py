@@ -142,7 +142,7 @@ MUTANTS = (
     never(
         3,
         "the results of the tasks of a stage add up",
-        "engine/workspace/workspace.py",
+        "engine/workspace/stage_folder.py",
         "sums.get(name, 0) != number",
         "engine/workspace/test_workspace.py",
         "reports_are_not_complete",

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.spark.compat import known_table, to_arrow
-from lakefs_gc.engine.spark.data_files import FilesRead, StageFiles, data_files, footers_of, read_parquet, row_sum
+from lakefs_gc.engine.spark.data_files import FilesRead, StageFiles, data_files, footers_of, read_parquet
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
-from lakefs_gc.engine.spark.parts import PartsFolder, write_table
+from lakefs_gc.engine.spark.parts import PartsFolder
 from lakefs_gc.engine.spark.scale import is_small
-from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest, MarkOfRun
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.engine.workspace.run_folders import (
@@ -37,7 +33,9 @@ from lakefs_gc.engine.workspace.run_folders import (
     listed,
     run_folders,
 )
-from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, SparkFailedError, StorageError
+from lakefs_gc.engine.workspace.stage_folder import StageFolder
+from lakefs_gc.engine.workspace.stage_folder import StageOutput as StageOutput
+from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -46,7 +44,6 @@ logger = logging.getLogger(__name__)
 
 Clock = Callable[[], datetime]
 
-_ROW_SUM = "row_sum"
 _MOST_BYTES_HERE = 64 * 1024**2
 """Of the files of a stage that the process of a small run reads; some two million addresses."""
 
@@ -54,35 +51,6 @@ _MOST_BYTES_HERE = 64 * 1024**2
 def utc_now() -> datetime:
     """Return the time on this machine's clock, in UTC."""
     return datetime.now(UTC)
-
-
-@dataclass(frozen=True)
-class StageOutput:
-    """A DataFrame that is not computed yet, and the known facts of its stage.
-
-    ``measures`` are aggregates that are computed while the DataFrame is written, without a second pass. They are added
-    to ``facts`` under their names. ``inputs`` names the materialization of each stage that this one is computed from.
-
-    ``partition_by`` names a column for whose values there are separate folders, for a reader of one value at a time.
-    With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_folder``. Then ``dataframe`` has their
-    reports (columns ``parts.PART`` and other counts), whose sums become facts, and ``measures`` is empty. A report
-    whose ``file`` is null has only counts. ``expected`` has the sums that are known before, which do not become facts:
-    with another sum the results of a task were lost, and the stage fails.
-    Rows for which ``only_counted`` is true are counted by ``measures``, but not written.
-
-    ``work`` is for people who wait: the unit and the number of what the tasks work through, for example ranges.
-    """
-
-    dataframe: DataFrame
-    began_at: datetime
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    measures: Mapping[str, Column] = field(default_factory=dict)
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    partition_by: str = ""
-    in_parts: bool = False
-    expected: Mapping[str, int] = field(default_factory=dict)
-    only_counted: Column | None = None
-    work: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,108 +92,27 @@ class Workspace:
         logger.debug("%s: started", stage, extra={"stage": stage, "run_key": run_key})
         store, manifest_key, began = self._store(), f"{run_key}/{stage}/{MANIFEST}", time.monotonic()
         store.delete_many([manifest_key])
+        folder = StageFolder(self.url, store, run_key, stage)
         with RUN_PROGRESS.step(stage, output.work):
-            measured, parts = self._write_data(run_key, stage, output)
-        files, footers = self._written(run_key, stage, measured["rows"], parts)
-        written_sum = measured.pop(_ROW_SUM, None)
-        if parts is None:
-            self._refuse_other_rows(run_key, stage, output, files, written_sum)
+            written = folder.write(output)
         manifest = DatasetManifest(
             stage=stage,
             run_key=run_key,
             materialization_id=uuid4().hex,
             began_at=output.began_at,
             ended_at=self._clock(),
-            rows=measured.pop("rows"),
+            rows=written.rows,
             # A sum over no rows is null, but the fact is zero.
-            facts={**output.facts, **{name: value or 0 for name, value in measured.items()}},
+            facts={**output.facts, **{name: value or 0 for name, value in written.measured.items()}},
             inputs=dict(output.inputs),
-            files=files,
-            footers=footers,
+            files=written.files,
+            footers=written.footers,
         ).sealed()
         store.put(manifest_key, manifest.to_json())
-        if parts is not None:
-            self._remove_other_parts(run_key, stage, parts)
+        folder.remove_others(written)
         seconds = time.monotonic() - began
         logger.debug("%s: %s rows in %.1f s", stage, f"{manifest.rows:,}", seconds, extra={"rows": manifest.rows})
         return manifest
-
-    def _write_data(self, run_key: str, stage: str, output: StageOutput) -> tuple[dict[str, Any], list[str] | None]:
-        """Compute and write the data. Return ``rows`` and the measures, and the files if workers wrote them."""
-        if output.in_parts:
-            with driver_errors():
-                reports = output.dataframe.collect()  # one row for about a million rows of data
-            counts = (name for name in output.dataframe.columns if name != "file")
-            sums = {name: sum(report[name] for report in reports) for name in counts}
-            _refuse_lost_results(f"{stage} of {run_key}", sums, output.expected)
-            facts = {name: count for name, count in sums.items() if name not in output.expected}
-            return facts, sorted(report["file"] for report in reports if report["file"] is not None)
-        here = is_small(output.dataframe.sparkSession) and not output.partition_by
-        table = known_table(output.dataframe)
-        if here and table is not None and not output.measures and output.only_counted is None:
-            return {"rows": table.num_rows}, write_table(table, self.parts_folder(run_key, stage))
-        observation, is_written = Observation(), F.lit(True)
-        if output.only_counted is not None:
-            is_written = ~output.only_counted
-        measures = {"rows": F.count_if(is_written), **output.measures}
-        if not here:
-            measures[_ROW_SUM] = row_sum(_hashed(output), is_written)
-        observed = output.dataframe.observe(observation, *(each.alias(name) for name, each in measures.items()))
-        if output.only_counted is not None:
-            observed = observed.where(is_written)
-        with driver_errors():
-            if here:
-                written = write_table(to_arrow(observed), self.parts_folder(run_key, stage))
-                return dict(observation.get), written
-            writer = observed.write.mode("overwrite")
-            if output.partition_by:
-                writer = writer.partitionBy(output.partition_by)
-            writer.parquet(f"{self.folder(run_key, stage)}/data")
-        return dict(observation.get), None
-
-    def _written(self, run_key: str, stage: str, rows: int, parts: list[str] | None) -> tuple[dict[str, int], int]:
-        """Return the sizes of the files, by name, and ``DatasetManifest.footers``.
-
-        Raise ``StorageError`` unless the files contain ``rows`` rows.
-        """
-        folder, store = f"{run_key}/{stage}/data/", self._store()
-        existing = data_files(store, folder)
-        files = {name: existing.get(name, 0) for name in parts} if parts is not None else existing
-        readable_rows, footers = footers_of(store, [folder + name for name, size in files.items() if size])
-        if readable_rows != rows:
-            raise StorageError(
-                f"{stage} of {run_key} was written with {rows} rows, but {readable_rows} can be read back from "
-                f"{self.url}",
-                remedy="Check that all machines see the same folder at the workspace (work_url), then run again",
-            )
-        return files, footers
-
-    def _refuse_other_rows(
-        self, run_key: str, stage: str, output: StageOutput, files: Mapping[str, int], written_sum: int | None
-    ) -> None:
-        """Read back what Spark has written, and raise ``StorageError`` unless it is what Spark was given.
-
-        The footers of these files were read before, so a footer that was damaged until then is noticed now, and one
-        that is damaged later is another one.
-        """
-        schema, names = output.dataframe.schema, [name for name, size_bytes in files.items() if size_bytes]
-        if not names:
-            return
-        rows = self.rows_of_files(output.dataframe.sparkSession, run_key, stage, schema, names)
-        with driver_errors():
-            [[read_sum]] = rows.agg(row_sum(_hashed(output))).collect()
-        if read_sum != written_sum:
-            raise StorageError(
-                f"{stage} of {run_key} is read back from {self.url} with other rows than Spark was given",
-                remedy="Find out what changes files in the workspace (work_url), then run again",
-            )
-
-    def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:
-        """Remove the files of an earlier materialization, and of task attempts that Spark discarded."""
-        folder, store = f"{run_key}/{stage}/data/", self._store()
-        kept = {folder + name for name in parts}
-        keys = (key for batch in store.list(folder) for key in batch.column("address").to_pylist())
-        store.delete_many([key for key in keys if key not in kept])
 
     def parts_folder(self, run_key: str, stage: str) -> PartsFolder:
         """Return the folder to which workers write a stage themselves (``StageOutput.in_parts``)."""
@@ -403,24 +290,7 @@ class Workspace:
         return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))
 
 
-def _hashed(output: StageOutput) -> list[str]:
-    """Return the columns in the files of a stage; the one that it is partitioned by is in their names."""
-    return [name for name in output.dataframe.columns if name != output.partition_by]
-
-
 def _fits_here(spark: SparkSession, manifest: DatasetManifest) -> bool:
     """Return whether this process reads the files of a stage itself."""
     is_partitioned = any("/" in name for name in manifest.files)
     return is_small(spark) and sum(manifest.files.values()) <= _MOST_BYTES_HERE and not is_partitioned
-
-
-def _refuse_lost_results(stage: str, sums: Mapping[str, int], expected: Mapping[str, int]) -> None:
-    for name, number in expected.items():
-        if sums.get(name, 0) != number:
-            raise SparkFailedError(
-                f"the tasks of {stage} should have reported {number:,} {name}, but the reports have "
-                f"{sums.get(name, 0):,}. So the results of a task were lost or repeated, or a file of an earlier stage "
-                "was read with another content",
-                remedy="Start a new run. If it happens again, look in the log of Spark for executors that were lost, "
-                "and find out what changes files in the workspace (work_url)",
-            )

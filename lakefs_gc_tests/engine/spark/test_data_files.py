@@ -17,6 +17,7 @@ from lakefs_gc.engine.spark.data_files import FilesRead, StageFiles, footers_of,
 from lakefs_gc.engine.spark.local_rows import rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, write_table
 from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.workspace.stage_folder import StageFolder
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace, utc_now
 from lakefs_gc.errors import ConfigurationError, CorruptFileError, LakeFSGCError, SparkFailedError, StorageError
 from lakefs_gc.formats.parquet import parquet_bytes, read_columns
@@ -140,7 +141,7 @@ def test_a_bit_that_flips_before_the_file_is_read_back_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the checksum of the damaged footer would be recorded, and each later reader would find the same."""
-    workspace, written = Workspace(tmp_path.as_uri()), Workspace._written
+    workspace, files = Workspace(tmp_path.as_uri()), StageFolder._files
     output = StageOutput(references(spark), utc_now())
     assert workspace.write(spark, "lake/1", "uncommitted", output).rows == len(ADDRESSES)
     attempt, bits, unnoticed_by_spark = 0, 1, 0
@@ -152,9 +153,9 @@ def test_a_bit_that_flips_before_the_file_is_read_back_is_an_error(
         others = list(with_other_footers(file.read_bytes()))
         bits = len(others)
         file.write_bytes(others[attempt])
-        return written(*arguments)
+        return files(*arguments)
 
-    monkeypatch.setattr(Workspace, "_written", damaged)
+    monkeypatch.setattr(StageFolder, "_files", damaged)
     while attempt < bits:
         with pytest.raises((StorageError, SparkFailedError)) as raised:
             workspace.write(spark, "lake/1", "uncommitted", output)

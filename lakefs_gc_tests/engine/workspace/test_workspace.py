@@ -19,7 +19,7 @@ from lakefs_gc.engine.spark import parts, schemas
 from lakefs_gc.engine.spark.data_files import read_parquet
 from lakefs_gc.engine.spark.parts import PART, write_parts
 from lakefs_gc.engine.spark.workers import driver_errors
-from lakefs_gc.engine.workspace import workspace as workspace_module
+from lakefs_gc.engine.workspace import stage_folder
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.errors import CorruptFileError, InputOrderError, LakeFSGCError, SparkFailedError, StorageError
@@ -122,7 +122,7 @@ def test_rows_that_this_machine_does_not_find_are_no_stage(
     spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster, each machine may have a local folder of that name."""
-    monkeypatch.setattr(workspace_module, "data_files", lambda store, folder: {})
+    monkeypatch.setattr(stage_folder, "data_files", lambda store, folder: {})
     with pytest.raises(StorageError, match="written with 2 rows, but 0 can be read back"):
         workspace.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
     with pytest.raises(InputOrderError, match="not finished"):

@@ -143,7 +143,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "what Spark has written is read back",
-        "engine/workspace/workspace.py",
+        "engine/workspace/stage_folder.py",
         "        if read_sum != written_sum:",
         "        if False:",
         "engine/spark/test_data_files.py",
