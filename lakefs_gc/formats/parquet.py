@@ -17,6 +17,7 @@ from lakefs_gc.errors import CorruptFileError
 
 _MAX_ROWS = 1 << 28
 """Far more rows than lakeFS or a collector writes into one file."""
+_MAGIC_BYTES = 8  # length of the metadata, and PAR1
 
 
 def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
@@ -55,6 +56,10 @@ def read_columns(data: bytes, schema: pa.Schema, file: str, *, optional: tuple[s
             for field in schema
         ]
         for field, column in zip(schema, columns, strict=True):
+            stated = table[field.name].type if field.name in table.column_names else field.type
+            if pa.types.is_timestamp(field.type) and getattr(stated, "unit", "") != field.type.unit:
+                # One flipped bit makes microseconds of nanoseconds, and casting them gives a time of 1970.
+                raise CorruptFileError(file, f"the column {field.name!r} contains {stated}, not {field.type}")
             if column.null_count and not field.nullable:
                 raise CorruptFileError(file, f"{column.null_count} rows have no {field.name!r}")
         table = pa.Table.from_arrays(columns, schema=schema)
@@ -87,6 +92,16 @@ def _check_rows(metadata: pq.FileMetaData, file: str) -> None:
         raise CorruptFileError(file, "the numbers of rows in its parts contradict each other")
     if any(not 0 <= count <= _MAX_ROWS for count in [*rows, metadata.num_rows]):
         raise CorruptFileError(file, f"impossible number of rows: {metadata.num_rows}")
+
+
+def footer_in(data: bytes) -> bytes:
+    """Return the footer of a Parquet file, with its length and the last magic bytes; ``data`` may be the end alone."""
+    return data[-footer_size(data) :]
+
+
+def footer_size(data: bytes) -> int:
+    """Return the size in bytes that a file states for ``footer_in``."""
+    return int.from_bytes(data[-_MAGIC_BYTES:][:4], "little") + _MAGIC_BYTES
 
 
 @contextmanager

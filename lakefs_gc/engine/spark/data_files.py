@@ -25,8 +25,8 @@ from lakefs_gc.engine.spark.compat import arrow_schema
 from lakefs_gc.engine.spark.local_rows import struct_of
 from lakefs_gc.engine.spark.parts import read_part
 from lakefs_gc.engine.spark.workers import driver_errors, worker_store
-from lakefs_gc.errors import ConfigurationError, CorruptFileError
-from lakefs_gc.formats.parquet import read_columns, read_strings
+from lakefs_gc.errors import CorruptFileError
+from lakefs_gc.formats.parquet import footer_in, footer_size, read_columns, read_strings
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
@@ -42,10 +42,9 @@ _READS_ALL_PAGES = {
 """Options of Spark's Parquet reader. Its writer adds a checksum to each page, but none to an index of the pages. With
 one flipped bit there, a filter omits rows that it should pass, and each join filters.
 """
-_VECTORIZED = "spark.sql.parquet.enableVectorizedReader"
-_MAGIC_BYTES = 8  # length of the metadata, and PAR1
 _READS_AT_ONCE = 16
-_LOW_32_BITS = 0xFFFF_FFFF
+_LOW_28_BITS = 0x0FFF_FFFF
+"""Of a hash: so the sum of 10¹⁰ rows fits into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +98,14 @@ class FilesRead:
 
     def add(self, content: bytes, key: str) -> None:
         """Count a whole file, or its end. Raises ``CorruptFileError``."""
-        rows, checksum = _facts_of(content[-_needed(content) :], key)
+        rows, checksum = _facts_of(footer_in(content), key)
         self.rows += rows
         self.footers += checksum
 
 
 def row_sum(columns: Sequence[str], where: Column | None = None) -> Column:
     """Return an aggregate that is the same for the same rows, in any order; null for no rows."""
-    number = F.xxhash64(*columns).bitwiseAND(F.lit(_LOW_32_BITS))
+    number = F.xxhash64(*columns).bitwiseAND(F.lit(_LOW_28_BITS))
     return F.sum(number if where is None else F.when(where, number))
 
 
@@ -114,13 +113,8 @@ def read_parquet(spark: SparkSession, schema: StructType | str, folder_url: str,
     """Return files below a folder as a DataFrame. Names of folders between them (``column=value``) become columns.
 
     A missing or corrupt file fails the query, whatever the cluster's settings are. Raises ``SparkFailedError`` if Spark
-    cannot reach the folder, and ``ConfigurationError`` for a setting with which Spark reads less carefully.
+    cannot reach the folder.
     """
-    if spark.conf.get(_VECTORIZED, "true") != "true":
-        raise ConfigurationError(
-            f"Spark's setting {_VECTORIZED} is off. Then a damaged header of a page gives other values, and no error",
-            remedy=f'Remove "{_VECTORIZED}" from [spark], and from the settings of the cluster',
-        )
     strict = spark.read.options(ignoreMissingFiles="false", ignoreCorruptFiles="false", **_READS_ALL_PAGES)
     urls = (f"{folder_url}/{name}" for name in names)
     with driver_errors():  # Spark looks for the files now
@@ -180,14 +174,9 @@ def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
 
 def _read_end(store: ObjectStore, key: str) -> bytes:
     end = store.read_end(key, _FOOTER_BYTES)
-    if _needed(end) > len(end) == _FOOTER_BYTES:
-        end = store.read_end(key, _needed(end))
-    return end[-_needed(end) :]
-
-
-def _needed(end: bytes) -> int:
-    """Return the size of the footer with what follows it, from the last bytes of a file."""
-    return int.from_bytes(end[-_MAGIC_BYTES:][:4], "little") + _MAGIC_BYTES
+    if footer_size(end) > len(end) == _FOOTER_BYTES:
+        end = store.read_end(key, footer_size(end))
+    return footer_in(end)
 
 
 def _parsed(end: bytes, key: str) -> pq.FileMetaData:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.spark.workers import worker_store
 from lakefs_gc.errors import CorruptFileError
+from lakefs_gc.formats.parquet import footer_in
 from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 
@@ -41,6 +43,7 @@ PART = StructType(
 
 _PART = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("size_bytes", pa.int64())])
 _DIGEST = re.compile(r"-([0-9a-f]{64})\.parquet\Z")
+_FOOTER = re.compile(r"-([0-9a-f]{8})-[0-9a-f]{64}\.parquet\Z")
 _ROWS_PER_FILE = 1_000_000
 _ROWS_PER_GROUP = 250_000  # the least that a task of Spark reads
 
@@ -85,9 +88,17 @@ def _write_file(table: pa.Table, folder: PartsFolder) -> str:
         row_group_size=_ROWS_PER_GROUP,
     )
     content = sink.getvalue().to_pybytes()
-    file = f"part-{uuid.uuid4().hex}-{hashlib.sha256(content).hexdigest()}.parquet"
+    # Spark does not know the digest of the whole; before it reads the file, its footer is compared.
+    footer, digest = zlib.crc32(footer_in(content)), hashlib.sha256(content).hexdigest()
+    file = f"part-{uuid.uuid4().hex}-{footer:08x}-{digest}.parquet"
     worker_store(folder.store).put(folder.folder + file, content)
     return file
+
+
+def footers_of_names(names: Iterable[str]) -> int:
+    """Return the sum of the CRC-32 of the footers that these parts were written with, and 0 for one without it."""
+    found = (_FOOTER.search(name) for name in names)
+    return sum(int(footer[1], 16) for footer in found if footer)
 
 
 def read_part(store: ObjectStore, key: str) -> bytes:

@@ -102,6 +102,15 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
 }
 """The defaults of lakefs-gc. The configuration overrides them."""
 
+_CAREFUL = {
+    # Spark's other reader fills a page that lost its end with the first value.
+    "spark.sql.parquet.enableVectorizedReader": "true",
+    "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
+    # What Spark writes is read by pyarrow, too, which takes no other unit.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Settings that nothing may override."""
+
 
 def is_local(session: SparkSession) -> bool:
     """Return whether a session's tasks run on this machine. A server of Spark Connect may be on another."""
@@ -131,7 +140,15 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
 
     ``spark.remote`` (a Spark Connect URL) replaces ``spark.master``. The JVM then belongs to the server, and settings
     that apply only when it starts have no effect.
+
+    Raise ``ConfigurationError`` for settings with which Spark reads damaged files as others, without an error.
     """
+    session = _session(spark_config, small=small)
+    _refuse_careless(session)
+    return session
+
+
+def _session(spark_config: dict[str, Any], *, small: bool) -> SparkSession:
     settings = _checked(spark_config)
     with _STARTING:
         if "spark.remote" in settings:
@@ -146,6 +163,16 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
             _end_java()
         with java_for_start(ensure_java()):
             return _start(settings, small=small)
+
+
+def _refuse_careless(session: SparkSession) -> None:
+    for name, needed in _CAREFUL.items():
+        if (found := str(session.conf.get(name, needed))).strip().upper() != needed.upper():
+            raise ConfigurationError(
+                f"Spark's setting {name} is {found}, and must be {needed}. Otherwise Spark gives other values for a "
+                "damaged file, and no error",
+                remedy=f'Remove "{name}" from [spark], and from the settings of the cluster',
+            )
 
 
 def start_spark_in_advance(spark_config: dict[str, Any], size_of_run: Callable[[], Size | None]) -> None:

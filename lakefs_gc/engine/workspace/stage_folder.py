@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
 from lakefs_gc.engine.spark.data_files import data_files, footers_of, read_parquet, row_sum
-from lakefs_gc.engine.spark.parts import PartsFolder, write_table
+from lakefs_gc.engine.spark.parts import PartsFolder, footers_of_names, write_table
 from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import SparkFailedError, StorageError
@@ -125,7 +125,7 @@ class StageFolder:
             if here:
                 written = write_table(to_arrow(observed), self.parts)
                 return dict(observation.get), written
-            writer = observed.write.mode("overwrite")
+            writer = observed.write.mode("overwrite").option("parquet.page.write-checksum.enabled", "true")
             if output.partition_by:
                 writer = writer.partitionBy(output.partition_by)
             writer.parquet(self._data_url)
@@ -149,6 +149,12 @@ class StageFolder:
                 f"{self.stage} of {self.run_key} was written with {rows} rows, but {readable_rows} can be read back "
                 f"from {self.url}",
                 remedy="Check that all machines see the same folder at the workspace (work_url), then run again",
+            )
+        if parts is not None and footers != footers_of_names(parts):
+            raise StorageError(
+                f"{self.stage} of {self.run_key} is read back from {self.url} with other footers than its files were "
+                "written with",
+                remedy="Find out what changes files in the workspace (work_url), then run again",
             )
         return files, footers
 

@@ -16,6 +16,7 @@ from lakefs_gc.engine.spark.compat import arrow_schema
 from lakefs_gc.engine.spark.data_files import FilesRead, StageFiles, footers_of, read_parquet
 from lakefs_gc.engine.spark.local_rows import rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, write_table
+from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.stage_folder import StageFolder
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace, utc_now
@@ -164,11 +165,34 @@ def test_a_bit_that_flips_before_the_file_is_read_back_is_an_error(
     assert unnoticed_by_spark, "Spark itself notices"
 
 
-def test_spark_must_read_pages_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.parquet.enableVectorizedReader", "false"),
+        ("spark.sql.parquet.enableNestedColumnVectorizedReader", "FALSE"),
+        ("spark.sql.parquet.outputTimestampType", "INT96"),
+    ],
+)
+def test_spark_must_read_with_care(spark: SparkSession, name: str, value: str) -> None:
     """Its other reader fills a page that lost its end with the first value."""
-    spark.conf.set("spark.sql.parquet.enableVectorizedReader", "false")
+    before = spark.conf.get(name)
     try:
-        with pytest.raises(ConfigurationError, match="enableVectorizedReader is off"):
-            read_parquet(spark, schemas.UNCOMMITTED, tmp_path.as_uri(), ["part-0.parquet"])
+        with pytest.raises(ConfigurationError, match=f"{name} is {value}, and must be"):
+            start_spark({name: value})
+        start_spark({name: str(before).title()})
     finally:
-        spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
+        spark.conf.set(name, str(before))
+
+
+def test_a_time_of_another_unit_is_an_error() -> None:
+    """One flipped bit in a footer says that microseconds are nanoseconds, and 2026 becomes 1970."""
+    moment = pa.array([1_790_000_000_000_000], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    for unit in ("us", "ns"):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"at": moment.cast(pa.timestamp(unit, tz="UTC"))}), sink)
+        schema = pa.schema([("at", pa.timestamp("us", tz="UTC"))])
+        if unit == "us":
+            assert read_columns(sink.getvalue().to_pybytes(), schema, "file")["at"].to_pylist() == moment.to_pylist()
+            continue
+        with pytest.raises(CorruptFileError, match=r"'at' contains timestamp\[ns, tz=UTC\]"):
+            read_columns(sink.getvalue().to_pybytes(), schema, "file")

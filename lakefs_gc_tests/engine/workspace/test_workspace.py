@@ -315,6 +315,28 @@ def test_a_bit_that_flipped_in_a_footer_is_noticed(spark: SparkSession, workspac
     assert with_right_number, "Spark itself notices"
 
 
+def test_a_bit_that_flipped_in_a_footer_before_its_checksum_was_taken_is_noticed(
+    spark: SparkSession, workspace: Workspace
+) -> None:
+    """The address seems to be optional (``25 00`` becomes ``25 02``), and Spark reads nulls."""
+    addresses = [f"data/s/{number:03}" for number in range(108)]
+    [report] = write_parts([listed(*addresses)], workspace.parts_folder(RUN, "committed"))
+    url = f"{workspace.folder(RUN, 'committed')}/data"
+    [file] = Path(url.removeprefix("file://")).iterdir()
+    whole = file.read_bytes()
+    place = whole.index(b"\x25\0", len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")) + 1
+    file.write_bytes(whole[:place] + b"\x02" + whole[place + 1 :])
+    with driver_errors():
+        read = read_parquet(spark, schemas.SIZED, url, [file.name]).collect()
+    assert [row["address"] for row in read] != addresses, "Spark itself notices"
+    with pytest.raises(StorageError, match=r"committed of .* is read back .* with other footers"):
+        workspace.write(spark, RUN, "committed", in_parts(spark, [report]))
+    file.write_bytes(whole)
+    workspace.write(spark, RUN, "committed", in_parts(spark, [report]))
+    found = workspace.read(spark, RUN, "committed", schemas.SIZED).dataframe.collect()
+    assert [row["address"] for row in found] == addresses
+
+
 @pytest.mark.executors
 def test_a_bit_that_flipped_in_an_index_of_pages_omits_no_row(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's own files have indexes, which no checksum covers; pyarrow's have none."""
