@@ -71,7 +71,7 @@ def test_processor_time_and_memory_of_all_processes_are_measured() -> None:
         while time.process_time() < burn_until:
             pass
     assert usage.cpu_seconds["driver"] == pytest.approx(0.3, abs=0.2)
-    assert usage.cpu_seconds["other"] > 0.1
+    assert usage.cpu_seconds["other"] > 0.05
     assert usage.peak_mib["other"] > 90
     assert usage.wall_seconds >= 0.3
 
