@@ -62,22 +62,23 @@ class StageFiles:
 
     def strings(self, column: str) -> Iterator[pa.StringArray]:
         """Yield a column, file by file, in a worker. Raises ``ObjectNotFoundError`` and ``CorruptFileError``."""
-        store, read = worker_store(self.store), FilesRead()
-        for key in self.keys:
-            content = read_part(store, key)
-            read.add(content, key)
+        for key, content in self._contents(worker_store(self.store)):
             yield read_strings(content, column, key)
-        self.refuse_others(read)
 
     def table(self, store: ObjectStore, schema: StructType | str) -> pa.Table:
         """Return all rows with the columns of ``schema``, in the driver. Raises as ``strings``."""
-        fields, read, tables = arrow_schema(struct_of(schema)), FilesRead(), []
+        fields = arrow_schema(struct_of(schema))
+        tables = [read_columns(content, fields, key) for key, content in self._contents(store)]
+        return pa.concat_tables(tables) if tables else fields.empty_table()
+
+    def _contents(self, store: ObjectStore) -> Iterator[tuple[str, bytes]]:
+        """Yield each key and content, and at the end raise ``CorruptFileError`` if they are not what was written."""
+        read = FilesRead()
         for key in self.keys:
             content = read_part(store, key)
             read.add(content, key)
-            tables.append(read_columns(content, fields, key))
+            yield key, content
         self.refuse_others(read)
-        return pa.concat_tables(tables) if tables else fields.empty_table()
 
     def refuse_others(self, read: FilesRead) -> None:
         """Raise ``CorruptFileError`` if what was read is not what was written."""

@@ -52,8 +52,9 @@ class StageOutput:
 
 @dataclass(frozen=True)
 class WrittenStage:
-    """What was written: ``rows``, the measures and counts, the sizes of the files in bytes, by name, and
-    ``DatasetManifest.footers``. ``is_of_spark``: Spark wrote the files, and not a worker or this process.
+    """What was written, as ``DatasetManifest`` records it; ``measured`` are measures and counts.
+
+    ``is_of_spark``: Spark wrote the files, and not a worker or this process.
     """
 
     rows: int
