@@ -6,11 +6,8 @@ import errno
 import hashlib
 import math
 import os
-import re
-import shutil
 import stat
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -21,9 +18,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from lakefs_gc.errors import (
-    AccessDeniedError,
     ConfigurationError,
-    LakeFSGCError,
     NamespaceError,
     ObjectNotFoundError,
     StorageError,
@@ -39,6 +34,7 @@ from lakefs_gc.storage.base import (
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
+from lakefs_gc.storage.local_folder import GONE, TEMPORARY, LocalFolder, name_new
 from lakefs_gc.storage.location import StoreLocation
 
 SCHEME = "file://"
@@ -46,12 +42,8 @@ BATCH_ROWS = 32_000
 _CHUNK_BYTES = 1024**2
 _FIRST_READS, _SLOW_READ_S = 8, 0.001
 """A disk is slow if its reads, and at least so many of them, take longer than this on average."""
-_TEMPORARY = re.compile(r"\.lakefs-gc-[0-9a-f]{32}\.tmp")
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Rows = list[tuple[str, os.stat_result]]
-_GONE = (errno.ENOENT, errno.ENOTDIR)
 _UNANSWERED = (errno.EIO, errno.ETIMEDOUT)  # from the server of a mounted file system
-_NO_LINKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EMLINK)
 
 
 class LocalStore(ObjectStore):
@@ -73,7 +65,7 @@ class LocalStore(ObjectStore):
             raise ConfigurationError(
                 f"{location.url!r} is not the URL of a local folder", remedy="Write file:///absolute/folder"
             )
-        self.folder = Path(path)
+        self.folder = LocalFolder(Path(path), location.folder_url)
 
     # -- listing ---------------------------------------------------------------------------------------------
 
@@ -116,38 +108,22 @@ class LocalStore(ObjectStore):
 
     def _scan(self, level: str) -> Iterator[tuple[str, bool, os.stat_result | None]]:
         """Yield the name of each entry of one folder, whether it is a folder, and (for a file) its facts."""
-        with self._errors(level):
+        with self.folder.errors(level):
             try:
-                with self._open_folder(level) as descriptor, os.scandir(descriptor) as entries:
+                with self.folder.open(level) as descriptor, os.scandir(descriptor) as entries:
                     for entry in entries:
                         if entry.is_symlink():
-                            raise self._link_error(level + entry.name)
+                            raise self.folder.link_error(level + entry.name)
                         if entry.is_dir(follow_symlinks=False):
                             yield _text(entry.name), True, None
-                        elif entry.is_file(follow_symlinks=False) and not _TEMPORARY.fullmatch(entry.name):
+                        elif entry.is_file(follow_symlinks=False) and not TEMPORARY.fullmatch(entry.name):
                             with suppress(FileNotFoundError):  # deleted since
                                 yield _text(entry.name), False, entry.stat(follow_symlinks=False)
             except OSError as error:
-                if error.errno not in _GONE:
+                if error.errno not in GONE:
                     raise
-                self._require_folder()
-                self._refuse_link_above(level)
-
-    def _refuse_link_above(self, level: str) -> None:
-        """Raise an error if a level cannot be opened because of a symbolic link; otherwise the level is empty."""
-        parts = level.split("/")[:-1]
-        for depth in range(len(parts)):
-            with suppress(OSError), self._open_folder("".join(f"{part}/" for part in parts[:depth])) as folder:
-                if stat.S_ISLNK(os.stat(parts[depth], dir_fd=folder, follow_symlinks=False).st_mode):
-                    raise self._link_error("/".join(parts[: depth + 1]))
-
-    def _link_error(self, key: str) -> NamespaceError:
-        return NamespaceError(
-            f"{self.location.folder_url}{key} is a symbolic link. Links are not followed, so the objects behind it "
-            "would count as missing",
-            remedy="Replace the link with the file or folder that it leads to. The namespace's own folder may be a "
-            "link",
-        )
+                self.folder.require()
+                self.folder.refuse_link_above(level)
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -173,8 +149,8 @@ class LocalStore(ObjectStore):
     @contextmanager
     def open_read(self, key: str) -> Iterator[BinaryIO]:
         level, name = _split(key)
-        with self._errors(key):
-            with self._open_folder(level) as folder:
+        with self.folder.errors(key):
+            with self.folder.open(level) as folder:
                 descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             with os.fdopen(descriptor, "rb") as file:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -189,12 +165,12 @@ class LocalStore(ObjectStore):
 
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
         """See ``ObjectStore``. Uses this thread only: reading a file's facts is faster than starting a thread."""
-        self._require_folder()
+        self.folder.require()
         found = {}
         for key in keys:
             level, name = _split(key)
-            with self._errors(key), suppress(FileNotFoundError, NotADirectoryError):
-                with self._open_folder(level) as folder:
+            with self.folder.errors(key), suppress(FileNotFoundError, NotADirectoryError):
+                with self.folder.open(level) as folder:
                     facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISREG(facts.st_mode):
                     found[key] = ObjectInfo(facts.st_size, _time(facts), "")
@@ -229,9 +205,9 @@ class LocalStore(ObjectStore):
 
     def _write(self, key: str, source: BinaryIO, if_absent: bool, *, whole_file: bool = False) -> bool:
         level, name = _split(key)
-        with self._errors(key):
+        with self.folder.errors(key):
             try:
-                folder, temporary = self._new_file(level, source, whole_file)
+                folder, temporary = self.folder.new_file(level, source, whole_file)
             except NotADirectoryError as error:
                 raise StorageError(
                     f"{self.location.folder_url}{key}: a part of the path is a file or a symbolic link, and must be a "
@@ -240,7 +216,7 @@ class LocalStore(ObjectStore):
                 ) from error
             try:
                 if if_absent:
-                    _name_new(folder, temporary, name)
+                    name_new(folder, temporary, name)
                 else:
                     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
                 os.fsync(folder)
@@ -255,41 +231,11 @@ class LocalStore(ObjectStore):
                 os.close(folder)
         return True
 
-    def _new_file(self, level: str, source: BinaryIO, whole_file: bool = False) -> tuple[int, str]:
-        """Write ``source`` to a new temporary file; return the descriptor of the folder ``level`` and the file's name.
-
-        The folder stays while the file is in it. Before that, a delete that empties the folder may remove it; then the
-        file cannot be created, and the folder is created again.
-        """
-        temporary = f".lakefs-gc-{uuid.uuid4().hex}.tmp"
-        while True:
-            folder = self._make_folder(level)
-            try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
-                break
-            except FileNotFoundError:
-                os.close(folder)
-            except BaseException:
-                os.close(folder)
-                raise
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                if not (whole_file and _copied_by_kernel(source, descriptor)):
-                    shutil.copyfileobj(source, file, 1024 * 1024)
-                file.flush()
-                os.fsync(descriptor)
-        except BaseException:
-            os.unlink(temporary, dir_fd=folder)
-            os.close(folder)
-            raise
-        return folder, temporary
-
     # -- deleting --------------------------------------------------------------------------------------------
 
     def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
         """See ``ObjectStore``. Folders that this empties are removed too, up to the store's own."""
-        self._require_folder()
+        self.folder.require()
         parts = [_split(key) for key in keys]
         window = window or DeleteWindow(math.inf)
         answer = [self._delete(key, *part, window) for key, part in zip(keys, parts, strict=True)]
@@ -299,14 +245,14 @@ class LocalStore(ObjectStore):
 
     def _delete(self, key: str, level: str, name: str, window: DeleteWindow) -> Deletion:
         try:
-            with self._open_folder(level) as folder:
+            with self.folder.open(level) as folder:
                 if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                     return Deletion.of(key, "not a regular file")
                 if window.is_over:
                     return Deletion.of(key, NOT_TRIED)
                 os.unlink(name, dir_fd=folder)
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in GONE:
                 window.unanswered |= error.errno in _UNANSWERED
                 return Deletion.of(key, f"{errno.errorcode.get(error.errno or 0, 'EIO')}: {error.strerror}")
         return Deletion.of(key, "")
@@ -315,7 +261,7 @@ class LocalStore(ObjectStore):
         while level:
             parent, name = _split(level.rstrip("/"))
             try:
-                with self._open_folder(parent) as folder:
+                with self.folder.open(parent) as folder:
                     os.rmdir(name, dir_fd=folder)
             except OSError:
                 return  # not empty, already removed, or not permitted: an empty folder does no harm
@@ -323,116 +269,21 @@ class LocalStore(ObjectStore):
 
     def now(self) -> datetime:
         """See ``ObjectStore``. The time of a new file: the clock of the file system, or of the server that it is on."""
-        self._require_folder()
-        with self._errors("a new file"):
-            folder, temporary = self._new_file("", BytesIO(b"t"))
+        self.folder.require()
+        with self.folder.errors("a new file"):
+            folder, temporary = self.folder.new_file("", BytesIO(b"t"))
             try:
                 return _time(os.stat(temporary, dir_fd=folder))
             finally:
                 os.unlink(temporary, dir_fd=folder)
                 os.close(folder)
 
-    # -- folders ---------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _open_folder(self, level: str) -> Iterator[int]:
-        """Open a folder below the store's folder as a descriptor; no part of its path may be a symbolic link."""
-        descriptor = os.open(self.folder, _FOLDER & ~os.O_NOFOLLOW)
-        try:
-            for part in level.split("/")[:-1]:
-                above, descriptor = descriptor, os.open(part, _FOLDER, dir_fd=descriptor)
-                os.close(above)
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    def _make_folder(self, level: str) -> int:
-        """Open a folder as a descriptor, and create missing folders; the caller closes it."""
-        while True:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.folder, _FOLDER & ~os.O_NOFOLLOW)
-            try:
-                for part in level.split("/")[:-1]:
-                    with suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=descriptor)
-                    above, descriptor = descriptor, os.open(part, _FOLDER, dir_fd=descriptor)
-                    os.close(above)
-            except FileNotFoundError:  # removed again by a delete that emptied it
-                os.close(descriptor)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            else:
-                return descriptor
-
-    def _require_folder(self) -> None:
-        """Raise an error if the folder does not exist (not mounted, misspelt): it must not count as an empty folder."""
-        with self._errors(""), self._open_folder(""):
-            pass
-
-    @contextmanager
-    def _errors(self, key: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._explain(error, key) from error
-
-    def _explain(self, error: OSError, key: str) -> LakeFSGCError:
-        where = f"{self.location.folder_url}{key}"
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return AccessDeniedError(
-                f"{where}: {error.strerror}", remedy=f"Give this user read and write access to {self.folder}"
-            )
-        if error.errno in _GONE:
-            return ObjectNotFoundError(
-                f"{where} does not exist", remedy="Check the namespace, and that its file system is mounted"
-            )
-        if error.errno == errno.ELOOP:
-            return self._link_error(key)
-        return StorageError(f"{where}: {error.strerror}", remedy="Check the disk, then run again")
-
-
-def _copied_by_kernel(source: BinaryIO, descriptor: int) -> bool:
-    """Copy an unread file in the kernel; return False, with nothing written, if the kernel cannot."""
-    copied_bytes = 0
-    while True:
-        try:
-            step = os.copy_file_range(source.fileno(), descriptor, 1 << 30)
-        except (OSError, AttributeError) as error:  # macOS has no such call
-            unable = isinstance(error, AttributeError) or error.errno in (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP)
-            if copied_bytes or not (unable or (isinstance(error, OSError) and error.errno == errno.EINVAL)):
-                raise
-            return False
-        if not step:
-            # Some file systems (/proc, some FUSE) report the end at once, so an empty answer proves nothing.
-            return copied_bytes > 0
-        copied_bytes += step
-
-
-def _name_new(folder: int, temporary: str, name: str) -> None:
-    """Give a written file its final name; raise ``FileExistsError`` if the name is taken.
-
-    A hard link makes this atomic. On a file system without hard links (gcsfuse, blobfuse) it is a check followed by a
-    rename: of two simultaneous writers both may find the name free, and the later one's file stays.
-    """
-    try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        with suppress(FileNotFoundError):
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    else:
-        os.unlink(temporary, dir_fd=folder)
-
 
 def _split(key: str) -> tuple[str, str]:
     """Return the folder (empty, or ending in '/') and the name. Raise ``NamespaceError`` if it is not a file name."""
     check_key(key)
     parts = key.split("/")
-    if "" in parts or "\0" in key or _TEMPORARY.fullmatch(parts[-1]):
+    if "" in parts or "\0" in key or TEMPORARY.fullmatch(parts[-1]):
         raise NamespaceError(f"The key {key!r} cannot be a file name", remedy="Use a key without empty parts")
     level = key[: len(key) - len(parts[-1])]
     return level, parts[-1]

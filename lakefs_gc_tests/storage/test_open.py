@@ -80,7 +80,7 @@ def test_places_on_this_machine(tmp_path: Path) -> None:
     for end in ("", "/", "//"):
         store = open_store(StoreLocation(f"file://{tmp_path}/a b%20{end}"))
         assert isinstance(store, LocalStore)
-        assert store.folder == tmp_path / "a b%20"
+        assert store.folder.path == tmp_path / "a b%20"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def pause_seconds(self: RetryPolicy, failures: int) -> float:
 
 def delete_many(self: LocalStore, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
     """Replace ``LocalStore.delete_many``."""
-    return _dying(self.folder.parent.parent / KILL_FILE, keys, lambda some: _delete_many(self, some, window))
+    return _dying(self.folder.path.parent.parent / KILL_FILE, keys, lambda some: _delete_many(self, some, window))
 
 
 def _dying(kill: Path, targets: Targets, delete: Callable[[Targets], Deletions]) -> Deletions:

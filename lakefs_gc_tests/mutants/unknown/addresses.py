@@ -199,7 +199,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a listing below a symbolic link is an error, not empty",
         "storage/local.py",
-        "                self._refuse_link_above(level)\n",
+        "                self.folder.refuse_link_above(level)\n",
         "",
         "storage/test_local.py",
         "fails_each_listing",
