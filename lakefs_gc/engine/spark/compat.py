@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas import types as arrow_types
 from pyspark.sql.types import StructType
 
+from lakefs_gc.engine.spark.checked_file import CheckedFile
 from lakefs_gc.errors import ConfigurationError
 
 OLDEST, NEWEST = (3, 5), (4, 3)
@@ -167,14 +168,13 @@ def _java_rows(session: Any, table: pa.Table, struct: StructType) -> Any:
 
     Spark 3.5 has no public function for Arrow. That of Spark 4 calls Java 38 times, this one a third as often.
     """
-    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
-
+    checked = CheckedFile()
     batches = session._sc._serialize_to_jvm(
         # Without any batch, the JVM would not find the end of the stream.
         table.to_batches(max_chunksize=session._jconf.arrowMaxRecordsPerBatch())
         or [pa.RecordBatch.from_pylist([], schema=table.schema)],
-        ArrowStreamSerializer(),
-        session._jvm.PythonSQLUtils.readArrowStreamFromFile,
+        checked,
+        lambda file: checked.read_by(session._jvm.PythonSQLUtils.readArrowStreamFromFile, file),
         session._jvm.ArrowIteratorServer,
     )
     return session._jvm.PythonSQLUtils.toDataFrame(batches, struct.json(), session._jsparkSession)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import json
+import pickle
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark.cloudpickle import dumps
 from pyspark.errors import PySparkException
 
 from lakefs_gc import errors
@@ -58,16 +61,43 @@ def worker(function: Callable[Concatenate[Batches, P], Batches]) -> Callable[P, 
 
     @wraps(function)
     def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Batches], Batches]:
+        bound = _Arguments(args, kwargs)
+
         def run(batches: Batches) -> Batches:
             _spare_modules()
             try:
-                yield from function(batches, *args, **kwargs)
+                yield from function(batches, *bound.args, **bound.kwargs)
             except errors.LakeFSGCError as error:
                 raise WorkerError(_to_text(error)) from error
 
         return run
 
     return bind
+
+
+class _Arguments:
+    """The arguments of a function of workers. They are pickled with a checksum.
+
+    Spark passes a function of more than 1 MiB, which a filter of sizes makes it, through files that have none.
+    """
+
+    def __init__(self, args: Any, kwargs: Any) -> None:
+        self.args, self.kwargs = args, kwargs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        content: bytes = dumps((self.args, self.kwargs))  # type: ignore[no-untyped-call]
+        return _unpickled, (content, zlib.crc32(content))
+
+
+def _unpickled(content: bytes, checksum: int) -> _Arguments:
+    if zlib.crc32(content) != checksum:
+        damaged = errors.CorruptFileError(
+            "the arguments of a task",
+            "they have another content than this machine sent",
+            remedy="Check the disks of Spark's machines (spark.local.dir), then start a new run",
+        )
+        raise WorkerError(_to_text(damaged))
+    return _Arguments(*pickle.loads(content))
 
 
 _modules = 0

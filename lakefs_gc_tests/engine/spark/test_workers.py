@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
+from pyspark.cloudpickle import dumps
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.spark.data_files import read_parquet
-from lakefs_gc.engine.spark.workers import driver_errors, strings
-from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ServerError, SparkFailedError
+from lakefs_gc.engine.spark.workers import Batches, WorkerError, driver_errors, strings, worker
+from lakefs_gc.errors import CorruptFileError, CorruptRangeError, LakeFSGCError, ServerError, SparkFailedError
 from lakefs_gc_tests.support.failing_worker import fail
 
 
@@ -53,3 +57,26 @@ def test_a_workspace_that_spark_cannot_reach_names_what_to_set(spark: SparkSessi
     with pytest.raises(SparkFailedError, match='No FileSystem for scheme "s3"') as caught:
         read_parquet(spark, "id long", "s3://bucket/work", ["part"])
     assert "work_url" in caught.value.remedy
+
+
+@worker
+def _repeated(batches: Batches, text: str, *, times: int) -> Batches:
+    yield from (pa.record_batch({"text": [text] * times * batch.num_rows}) for batch in batches)
+
+
+def test_arguments_of_tasks_that_change_on_their_way() -> None:
+    """Spark passes a large function through files without checksums."""
+    sent: bytes = dumps(_repeated("0123456789" * 10, times=2))  # type: ignore[no-untyped-call]
+    task: Callable[[Batches], Batches] = pickle.loads(sent)
+    [batch] = task(iter([pa.record_batch({"id": [1]})]))
+    assert batch.num_rows == 2
+    at = sent.index(b"0123456789") + 20
+    damaged = sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :]
+    with pytest.raises(WorkerError, match="the arguments of a task: they have another content"):
+        pickle.loads(damaged)
+
+
+def test_damaged_arguments_are_an_error_of_the_driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakefs_gc.engine.spark.workers.zlib.crc32", lambda content: 0)  # of the driver only
+    with pytest.raises(CorruptFileError, match="the arguments of a task"), driver_errors():
+        spark.range(1).mapInArrow(_repeated("text", times=1), "text string").collect()
