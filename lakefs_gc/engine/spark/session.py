@@ -88,6 +88,10 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     # Adaptive execution merges small partitions, so small runs do not pay for the number that large runs need.
     "spark.sql.shuffle.partitions": "64",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
+    # What a shuffle writes has checksums (``_CAREFUL_CONTEXT``), whatever the files of this Spark say.
+    "spark.io.compression.codec": "lz4",
+    "spark.shuffle.compress": "true",
+    "spark.shuffle.spill.compress": "true",
     # Two copies of a task would delete and write the ledger twice, which is harmless but useless.
     "spark.speculation": "false",
     # This size is for batches that Spark sends to Python. Listings and ranges have their own batch sizes.
@@ -109,7 +113,16 @@ _CAREFUL = {
     # What Spark writes is read by pyarrow, too, which takes no other unit.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-"""Settings that nothing may override."""
+"""Settings of a session that nothing may override."""
+
+_CAREFUL_CONTEXT = {
+    # LZ4 has a checksum. With another codec, or none, nothing shows a damaged file of a shuffle.
+    "spark.io.compression.codec": "lz4",
+    "spark.shuffle.compress": "true",
+    "spark.shuffle.spill.compress": "true",
+    "spark.broadcast.checksum": "true",
+}
+"""Settings of Spark that nothing may override. A session that starts later cannot change them."""
 
 
 def is_local(session: SparkSession) -> bool:
@@ -166,13 +179,17 @@ def _session(spark_config: dict[str, Any], *, small: bool) -> SparkSession:
 
 
 def _refuse_careless(session: SparkSession) -> None:
-    for name, needed in _CAREFUL.items():
-        if (found := str(session.conf.get(name, needed))).strip().upper() != needed.upper():
-            raise ConfigurationError(
-                f"Spark's setting {name} is {found}, and must be {needed}. Otherwise Spark gives other values for a "
-                "damaged file, and no error",
-                remedy=f'Remove "{name}" from [spark], and from the settings of the cluster',
-            )
+    context = getattr(session, "sparkContext", None)
+    # A session shows what was asked of it, even of a Spark that ran before. One of Spark Connect knows nothing else.
+    of_context = session.conf if context is None else context.getConf()
+    for settings, conf in ((_CAREFUL, session.conf), (_CAREFUL_CONTEXT, of_context)):
+        for name, needed in settings.items():
+            if (found := str(conf.get(name, needed))).strip().upper() != needed.upper():
+                raise ConfigurationError(
+                    f"Spark's setting {name} is {found}, and must be {needed}. Otherwise Spark gives other values for "
+                    "a damaged file, and no error",
+                    remedy=f'Remove "{name}" from [spark], and from the settings of the cluster',
+                )
 
 
 def start_spark_in_advance(spark_config: dict[str, Any], size_of_run: Callable[[], Size | None]) -> None:

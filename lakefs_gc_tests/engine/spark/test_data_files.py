@@ -184,6 +184,31 @@ def test_spark_must_read_with_care(spark: SparkSession, name: str, value: str) -
         spark.conf.set(name, str(before))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.io.compression.codec", "zstd"),
+        ("spark.shuffle.compress", "false"),
+        ("spark.shuffle.spill.compress", "False"),
+        ("spark.broadcast.checksum", "false"),
+    ],
+)
+def test_what_tasks_exchange_must_have_checksums(spark: SparkSession, name: str, value: str) -> None:
+    """With one flipped bit in a file of a shuffle, an address that is in use would be lost without an error."""
+    settings: Any = spark.sparkContext._conf  # those of Java
+    before = settings.get(name, "")
+    settings.set(name, value)
+    try:
+        with pytest.raises(ConfigurationError, match=f"{name} is {value}, and must be"):
+            start_spark({})
+    finally:
+        if before:
+            settings.set(name, before)
+        else:
+            settings._jconf.remove(name)
+    start_spark({name: "lz4" if name.endswith("codec") else "TRUE"})
+
+
 def test_a_time_of_another_unit_is_an_error() -> None:
     """One flipped bit in a footer says that microseconds are nanoseconds, and 2026 becomes 1970."""
     moment = pa.array([1_790_000_000_000_000], pa.int64()).view(pa.timestamp("us", tz="UTC"))
