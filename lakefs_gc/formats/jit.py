@@ -7,6 +7,10 @@ therefore in a folder named after the content of all compiled modules, in the fi
 ``NUMBA_CACHE_DIR``, the package's ``__pycache__``, the user's cache folder, a private folder for temporary files. If
 none is writable, each process compiles the code itself.
 
+numba executes what it finds in a cached file. One flipped bit in it may let a check pass that should refuse, and
+nothing else would notice. So each file begins with a digest of the rest, and the code of a damaged one is compiled
+again (``verified_cache``).
+
 numba names cached files after the folder of the source, so it cannot use a cache that was moved. An archive for
 executors (``lakefs_gc.cli.archive``) has a cache in ``COMPILED_FOLDER`` beside this file, which is copied to the folder
 that numba reads.
@@ -31,11 +35,15 @@ from typing import Any, TypeVar, cast
 import numba
 import numba.core.config
 from llvmlite import binding
+from numba.core.dispatcher import Dispatcher
+
+from lakefs_gc.formats.verified_cache import VerifiedCache
 
 logger = logging.getLogger(__name__)
 
 COMPILED_MODULES = (
     "formats/jit.py",
+    "formats/verified_cache.py",
     "formats/plain_bytes.py",
     *(f"formats/sstable/{name}.py" for name in ("memory", "crc32c", "snappy", "blocks", "kernel")),
     "storage/s3/page.py",
@@ -67,19 +75,22 @@ def inlined(function: _Function) -> _Function:
 
 
 def _compile(function: _Function, **options: Any) -> _Function:
-    # numba reads the setting when the decorator runs: set it only then, so that other users of numba keep theirs.
+    dispatcher: Any = numba.njit(nogil=True, **options)(function)
+    is_compiled = isinstance(dispatcher, Dispatcher)  # numba may be configured not to compile
+    if not CACHE_FOLDER or not is_compiled:
+        return cast(_Function, dispatcher)
+    # numba reads the setting when a cache is made: set it only then, so that other users of numba keep theirs.
     settings: Any = numba.core.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = CACHE_FOLDER
     try:
-        dispatcher: Any = numba.njit(cache=bool(CACHE_FOLDER), nogil=True, **options)(function)
+        cache = VerifiedCache(function)
     except RuntimeError:  # numba cannot cache code of a package in this location
-        return cast(_Function, numba.njit(nogil=True, **options)(function))
+        return cast(_Function, dispatcher)
     finally:
         settings.CACHE_DIR = before
-    stats = getattr(dispatcher, "stats", None)  # absent if numba is configured not to compile
-    if stats is not None and stats.cache_path:
-        _unpack_shipped(Path(stats.cache_path))
+    dispatcher._cache = cache
+    _unpack_shipped(Path(cache.cache_path))
     return cast(_Function, dispatcher)
 
 

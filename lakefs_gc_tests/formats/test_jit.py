@@ -74,7 +74,9 @@ def test_every_compiled_module_is_part_of_the_caches_name() -> None:
         for path in root.rglob("*.py")
         if "@compiled" in path.read_text() or "@inlined" in path.read_text()
     }
-    assert using | {"formats/jit.py", "formats/sstable/memory.py"} == set(jit.COMPILED_MODULES)
+    assert using | {"formats/jit.py", "formats/verified_cache.py", "formats/sstable/memory.py"} == set(
+        jit.COMPILED_MODULES
+    )
 
 
 @pytest.mark.of_ci
@@ -90,3 +92,38 @@ def test_a_second_process_compiles_nothing() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["0", "True"] * 2
+
+
+_CALLS = """
+import logging
+import pyarrow as pa
+from lakefs_gc.formats import plain_addresses, plain_bytes
+logging.basicConfig(format="%(message)s")
+columns = [pa.array(["data/a", "s3://b/c"]), pa.array([1, 2], pa.int8())]
+print(plain_addresses.are_only_keys(pa.RecordBatch.from_arrays(columns, ["address", "address_type"])))
+stats = plain_bytes.are_only_keys.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.parametrize("kind", ["nbc", "nbi"])
+def test_damaged_code_is_compiled_again(tmp_path: Path, kind: str) -> None:
+    """One flipped bit may make a check let everything pass."""
+
+    def called() -> tuple[list[str], str]:
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-c", _CALLS]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return result.stdout.split(), result.stderr
+
+    compiled, cached = (["False", "0", "1"], ""), (["False", "1", "0"], "")
+    assert called() == compiled
+    assert called() == cached
+    [file] = tmp_path.rglob(f"plain_bytes.are_only_keys*.{kind}")
+    content = file.read_bytes()
+    for at in (0, len(content) // 2, len(content) - 1):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+        answer, log = called()
+        assert answer == compiled[0]
+        assert f"{file} is damaged" in log
+        assert called() == cached
