@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.mutants.mutant import Mutant
+from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -175,5 +175,39 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if False:",
         "engine/sweep/test_deletion.py",
         "known_verdict",
+    ),
+    never(
+        12,
+        "rows that go to Java are compared with what it has read",
+        "engine/spark/checked_file.py",
+        "read.digest() != self._digest.digest()",
+        "engine/spark/test_checked_file.py",
+        "flips_on_the_way",
+    ),
+    Mutant(
+        12,
+        "what a shuffle writes has checksums",
+        "engine/spark/session.py",
+        '    "spark.io.compression.codec": "lz4",\n    "spark.shuffle.compress": "true",\n'
+        '    "spark.shuffle.spill.compress": "true",\n    "spark.broadcast.checksum": "true",\n',
+        "",
+        "engine/spark/test_data_files.py",
+        "must_have_checksums",
+    ),
+    never(
+        12,
+        "the arguments of tasks have a checksum",
+        "engine/spark/workers.py",
+        "zlib.crc32(content) != checksum",
+        "engine/spark/test_workers.py",
+        "change_on_their_way",
+    ),
+    never(
+        12,
+        "compiled code is what was compiled",
+        "formats/verified_cache.py",
+        "hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]",
+        "formats/test_jit.py",
+        "damaged_code",
     ),
 )
