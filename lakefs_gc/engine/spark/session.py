@@ -181,7 +181,8 @@ def _session(spark_config: dict[str, Any], *, small: bool) -> SparkSession:
 def _refuse_careless(session: SparkSession) -> None:
     context = getattr(session, "sparkContext", None)
     # A session shows what was asked of it, even of a Spark that ran before. One of Spark Connect knows nothing else.
-    of_context = session.conf if context is None else context.getConf()
+    # ``getConf`` would copy all settings, with a call of Java for each: 50 ms.
+    of_context: Any = session.conf if context is None else context._conf
     for settings, conf in ((_CAREFUL, session.conf), (_CAREFUL_CONTEXT, of_context)):
         for name, needed in settings.items():
             if (found := str(conf.get(name, needed))).strip().upper() != needed.upper():
