@@ -19,6 +19,8 @@ from lakefs_gc.errors import SparkFailedError, StorageError
 from lakefs_gc.storage.base import ObjectStore
 
 _ROW_SUM = "row_sum"
+_PAGES = {"parquet.page.write-checksum.enabled": "true", "parquet.writer.version": "v1"}
+"""Options of Spark's Parquet writer. In Spark 3.5, pages of version 2 have no checksum, whatever is asked for."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class StageFolder:
             if here:
                 written = write_table(to_arrow(observed), self.parts)
                 return dict(observation.get), written
-            writer = observed.write.mode("overwrite").option("parquet.page.write-checksum.enabled", "true")
+            writer = observed.write.mode("overwrite").options(**_PAGES)
             if output.partition_by:
                 writer = writer.partitionBy(output.partition_by)
             writer.parquet(self._data_url)

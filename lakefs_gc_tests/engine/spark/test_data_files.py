@@ -81,6 +81,25 @@ def test_a_flipped_bit_in_a_page_is_an_error(spark: SparkSession, tmp_path: Path
         read_columns(flipped, SCHEMA, file.name)
 
 
+def test_pages_are_of_the_version_with_checksums(spark: SparkSession, tmp_path: Path) -> None:
+    hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    workspace = Workspace(tmp_path.as_uri())
+    hadoop.set("parquet.writer.version", "v2")
+    try:
+        output = StageOutput(references(spark).repartition(1), utc_now())
+        workspace.write(spark, "lake/1", "uncommitted", output)
+        references(spark).write.parquet(f"{tmp_path}/of-a-cluster")
+    finally:
+        hadoop.unset("parquet.writer.version")
+
+    def encodings(folder: str) -> set[str]:
+        [file] = (tmp_path / folder).glob("part-*.parquet")
+        return set(pq.read_metadata(file).row_group(0).column(0).encodings)
+
+    assert "DELTA_BYTE_ARRAY" in encodings("of-a-cluster")
+    assert encodings("lake/1/uncommitted/data") <= {"PLAIN", "PLAIN_DICTIONARY", "RLE", "BIT_PACKED"}
+
+
 def test_small_files_have_checksums_too() -> None:
     [batch] = pa.table({"address": ADDRESSES}, SCHEMA).to_batches()
     with pytest.raises(CorruptFileError, match=r"(?i)crc|checksum"):

@@ -194,6 +194,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/spark/test_data_files.py",
         "must_have_checksums",
     ),
+    Mutant(
+        12,
+        "Spark writes pages that have a checksum in each of its versions",
+        "engine/workspace/stage_folder.py",
+        ', "parquet.writer.version": "v1"',
+        "",
+        "engine/spark/test_data_files.py",
+        "version_with_checksums",
+    ),
     never(
         12,
         "the arguments of tasks have a checksum",
