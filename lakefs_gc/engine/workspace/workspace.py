@@ -116,14 +116,14 @@ class Workspace:
 
     def parts_folder(self, run_key: str, stage: str) -> PartsFolder:
         """Return the folder to which workers write a stage themselves (``StageOutput.in_parts``)."""
-        return PartsFolder(self._store().location, f"{run_key}/{stage}/data/")
+        return StageFolder(self.url, self._store(), run_key, stage).parts
 
     def files_of(self, manifest: DatasetManifest) -> StageFiles:
         """Return the files of a stage, for workers that read them themselves."""
-        folder = f"{manifest.run_key}/{manifest.stage}/data/"
-        keys = tuple(folder + name for name, size_bytes in sorted(manifest.files.items()) if size_bytes)
+        parts = self.parts_folder(manifest.run_key, manifest.stage)
+        keys = tuple(parts.folder + name for name, size_bytes in sorted(manifest.files.items()) if size_bytes)
         label = f"{manifest.run_key}/{manifest.stage}"
-        return StageFiles(self._store().location, keys, manifest.rows, manifest.footers, label)
+        return StageFiles(parts.store, keys, manifest.rows, manifest.footers, label)
 
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
         """Return a stage of a run.
