@@ -61,43 +61,42 @@ def worker(function: Callable[Concatenate[Batches, P], Batches]) -> Callable[P, 
 
     @wraps(function)
     def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Batches], Batches]:
-        bound = _Arguments(args, kwargs)
-
-        def run(batches: Batches) -> Batches:
-            _spare_modules()
-            try:
-                yield from function(batches, *bound.args, **bound.kwargs)
-            except errors.LakeFSGCError as error:
-                raise WorkerError(_to_text(error)) from error
-
-        return run
+        return _Task(function, args, kwargs)
 
     return bind
 
 
-class _Arguments:
-    """The arguments of a function of workers. They are pickled with a checksum.
+class _Task:
+    """A function of workers with its arguments. All of it is pickled with a checksum.
 
-    Spark passes a function of more than 1 MiB, which a filter of sizes makes it, through files that have none.
+    Spark passes a function of more than 1 MiB, which a filter of sizes makes it, through files that have none. A bit
+    that flips in its code turns a comparison around.
     """
 
-    def __init__(self, args: Any, kwargs: Any) -> None:
-        self.args, self.kwargs = args, kwargs
+    def __init__(self, function: Callable[..., Batches], args: Any, kwargs: Any) -> None:
+        self._function, self._args, self._kwargs = function, args, kwargs
+
+    def __call__(self, batches: Batches) -> Batches:
+        _spare_modules()
+        try:
+            yield from self._function(batches, *self._args, **self._kwargs)
+        except errors.LakeFSGCError as error:
+            raise WorkerError(_to_text(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        content: bytes = dumps((self.args, self.kwargs))  # type: ignore[no-untyped-call]
+        content: bytes = dumps((self._function, self._args, self._kwargs))  # type: ignore[no-untyped-call]
         return _unpickled, (content, zlib.crc32(content))
 
 
-def _unpickled(content: bytes, checksum: int) -> _Arguments:
+def _unpickled(content: bytes, checksum: int) -> _Task:
     if zlib.crc32(content) != checksum:
         damaged = errors.CorruptFileError(
-            "the arguments of a task",
-            "they have another content than this machine sent",
+            "a task of Spark",
+            "its function and arguments are not those that this machine sent",
             remedy="Check the disks of Spark's machines (spark.local.dir), then start a new run",
         )
         raise WorkerError(_to_text(damaged))
-    return _Arguments(*pickle.loads(content))
+    return _Task(*pickle.loads(content))
 
 
 _modules = 0

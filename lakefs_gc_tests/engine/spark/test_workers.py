@@ -64,19 +64,20 @@ def _repeated(batches: Batches, text: str, *, times: int) -> Batches:
     yield from (pa.record_batch({"text": [text] * times * batch.num_rows}) for batch in batches)
 
 
-def test_arguments_of_tasks_that_change_on_their_way() -> None:
+def test_tasks_that_change_on_their_way() -> None:
     """Spark passes a large function through files without checksums."""
     sent: bytes = dumps(_repeated("0123456789" * 10, times=2))  # type: ignore[no-untyped-call]
     task: Callable[[Batches], Batches] = pickle.loads(sent)
     [batch] = task(iter([pa.record_batch({"id": [1]})]))
     assert batch.num_rows == 2
-    at = sent.index(b"0123456789") + 20
-    damaged = sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :]
-    with pytest.raises(WorkerError, match="the arguments of a task: they have another content"):
-        pickle.loads(damaged)
+    begin, end = (sent.index(text) for text in (b"_repeated", b"0123456789"))
+    for at in range(begin, end + 20, 7):
+        damaged = sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :]
+        with pytest.raises(WorkerError, match="a task of Spark: its function and arguments are not those"):
+            pickle.loads(damaged)
 
 
-def test_damaged_arguments_are_an_error_of_the_driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_task_is_an_error_of_the_driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakefs_gc.engine.spark.workers.zlib.crc32", lambda content: 0)  # of the driver only
-    with pytest.raises(CorruptFileError, match="the arguments of a task"), driver_errors():
+    with pytest.raises(CorruptFileError, match="a task of Spark"), driver_errors():
         spark.range(1).mapInArrow(_repeated("text", times=1), "text string").collect()
