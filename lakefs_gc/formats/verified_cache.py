@@ -36,6 +36,15 @@ class VerifiedCache(_Cache):  # type: ignore[misc]
 class _VerifiedFiles(_Files):  # type: ignore[misc]
     """The index of a function, which names a file of code for each signature, and these files."""
 
+    def save(self, key: Any, data: Any) -> None:
+        """Save the code of a signature, with the signature."""
+        super().save(key, (key, data))
+
+    def load(self, key: Any) -> Any:
+        """Return the code of a signature; None if it is not cached, or the index names the file of another."""
+        found = super().load(key)
+        return found[1] if found is not None and found[0] == key else None
+
     def _load_index(self) -> Any:
         content = _read(self._index_path)
         if content is None:
@@ -60,10 +69,13 @@ class _VerifiedFiles(_Files):  # type: ignore[misc]
 
 
 def _read(path: str) -> bytes | None:
-    """Return the content of a file without its digest; None if the file does not exist, or is damaged."""
+    """Return the content of a file without its digest; None if it does not exist, cannot be read, or is damaged."""
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
+        return None
+    except OSError as error:
+        logger.warning("%s cannot be read (%s): this code is compiled again, which takes seconds", path, error.strerror)
         return None
     content = data[_DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]:
