@@ -92,6 +92,7 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.io.compression.codec": "lz4",
     "spark.shuffle.compress": "true",
     "spark.shuffle.spill.compress": "true",
+    "spark.broadcast.compress": "true",
     # Two copies of a task would delete and write the ledger twice, which is harmless but useless.
     "spark.speculation": "false",
     # This size is for batches that Spark sends to Python. Listings and ranges have their own batch sizes.
@@ -120,6 +121,7 @@ _CAREFUL_CONTEXT = {
     "spark.io.compression.codec": "lz4",
     "spark.shuffle.compress": "true",
     "spark.shuffle.spill.compress": "true",
+    "spark.broadcast.compress": "true",
     "spark.broadcast.checksum": "true",
 }
 """Settings of Spark that nothing may override. A session that starts later cannot change them."""
@@ -189,7 +191,8 @@ def _refuse_careless(session: SparkSession) -> None:
                 raise ConfigurationError(
                     f"Spark's setting {name} is {found}, and must be {needed}. Otherwise Spark gives other values for "
                     "a damaged file, and no error",
-                    remedy=f'Remove "{name}" from [spark], and from the settings of the cluster',
+                    remedy=f'Write "{name}" = "{needed}" below [spark]. A Spark that runs already (of a notebook, or a '
+                    "server of Spark Connect) must be started with it",
                 )
 
 

@@ -209,6 +209,7 @@ def test_spark_must_read_with_care(spark: SparkSession, name: str, value: str) -
         ("spark.io.compression.codec", "zstd"),
         ("spark.shuffle.compress", "false"),
         ("spark.shuffle.spill.compress", "False"),
+        ("spark.broadcast.compress", "false"),
         ("spark.broadcast.checksum", "false"),
     ],
 )

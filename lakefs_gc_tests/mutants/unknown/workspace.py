@@ -189,7 +189,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "what a shuffle writes has checksums",
         "engine/spark/session.py",
         '    "spark.io.compression.codec": "lz4",\n    "spark.shuffle.compress": "true",\n'
-        '    "spark.shuffle.spill.compress": "true",\n    "spark.broadcast.checksum": "true",\n',
+        '    "spark.shuffle.spill.compress": "true",\n    "spark.broadcast.compress": "true",\n'
+        '    "spark.broadcast.checksum": "true",\n',
         "",
         "engine/spark/test_data_files.py",
         "must_have_checksums",
@@ -205,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "the arguments of tasks have a checksum",
+        "tasks have a checksum",
         "engine/spark/workers.py",
         "zlib.crc32(content) != checksum",
         "engine/spark/test_workers.py",
@@ -218,5 +219,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]",
         "formats/test_jit.py",
         "damaged_code",
+    ),
+    Mutant(
+        12,
+        "Java does not execute a damaged cache",
+        "engine/spark/java_cache.py",
+        '{cache}", _VERIFIED, *_QUIET',
+        '{cache}", *_QUIET',
+        "engine/spark/test_java_cache.py",
+        "is_not_executed",
     ),
 )
