@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compat import arrow_schema
+from lakefs_gc.engine.spark.compat import arrow_schema, spark_version
 from lakefs_gc.engine.spark.data_files import FilesRead, StageFiles, footers_of, read_parquet
 from lakefs_gc.engine.spark.local_rows import rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, write_table
@@ -106,6 +106,11 @@ def test_small_files_have_checksums_too() -> None:
         read_columns(flip_one_bit(parquet_bytes(batch)), SCHEMA, "file")
 
 
+_has_such_a_bit = pytest.mark.skipif(
+    spark_version() == (4, 0), reason="no single bit in a footer of Spark 4.0 makes a column seem to have no nulls"
+)
+
+
 def with_other_footers(data: bytes) -> Iterator[bytes]:
     """Yield files whose rows read otherwise, as many and without an error: its column seems to have no nulls."""
     for place in range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data) - 8):
@@ -124,6 +129,7 @@ def references(spark: SparkSession) -> DataFrame:
     return rows_of(spark, pa.table({"address": ADDRESSES}, MAY_BE_NULL), "address string").coalesce(1)
 
 
+@_has_such_a_bit
 def test_a_flipped_bit_in_a_footer_is_an_error_in_this_process(spark: SparkSession, tmp_path: Path) -> None:
     """Also where workers and the join of ``unmatched`` read what Spark has written."""
     references(spark).write.mode("append").parquet(str(tmp_path))
@@ -156,6 +162,7 @@ def test_another_file_of_the_same_rows_is_an_error(spark: SparkSession, tmp_path
         files.refuse_others(twice)
 
 
+@_has_such_a_bit
 @pytest.mark.executors
 def test_a_bit_that_flips_before_the_file_is_read_back_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
