@@ -8,8 +8,8 @@ therefore in a folder named after the content of all compiled modules, in the fi
 none is writable, each process compiles the code itself.
 
 numba executes what it finds in a cached file. One flipped bit in it may let a check pass that should refuse, and
-nothing else would notice. So each file begins with a digest of the rest, and the code of a damaged one is compiled
-again (``verified_cache``).
+nothing else would notice. So each file ends with a digest of the rest, and the code of a damaged one is compiled again
+(``verified_cache``).
 
 numba names cached files after the folder of the source, so it cannot use a cache that was moved. An archive for
 executors (``lakefs_gc.cli.archive``) has a cache in ``COMPILED_FOLDER`` beside this file, which is copied to the folder

@@ -1,14 +1,16 @@
-"""numba's cache of one compiled function, in files that begin with the SHA-256 of their other bytes.
+"""numba's cache of one compiled function, in files that end with the SHA-256 of their other bytes.
 
-numba has no interface for this. The class that reads and writes the files is the one that its own caches use, with the
-same names and the same content behind the digest.
+numba has no interface for this. The class that reads and writes the files is the one that its own caches use, which
+ignores what follows the content.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -46,39 +48,29 @@ class _VerifiedFiles(_Files):  # type: ignore[misc]
         return found[1] if found is not None and found[0] == key else None
 
     def _load_index(self) -> Any:
-        content = _read(self._index_path)
-        if content is None:
-            return {}
-        version, stamp, files = pickle.loads(content)
-        return files if (version, stamp) == (self._version, self._source_stamp) else {}
-
-    def _save_index(self, overloads: Any) -> None:
-        self._write(self._index_path, (self._version, self._source_stamp, overloads))
+        return super()._load_index() if _is_intact(self._index_path) else {}
 
     def _load_data(self, name: str) -> Any:
-        content = _read(self._data_path(name))
-        return None if content is None else pickle.loads(content)
+        return super()._load_data(name) if _is_intact(self._data_path(name)) else None
 
-    def _save_data(self, name: str, data: Any) -> None:
-        self._write(self._data_path(name), data)
-
-    def _write(self, path: str, data: Any) -> None:
-        content = self._dump(data)
-        with self._open_for_write(path) as file:
-            file.write(hashlib.sha256(content).digest() + content)
+    @contextmanager
+    def _open_for_write(self, path: str) -> Iterator[BytesIO]:
+        with super()._open_for_write(path) as file, BytesIO() as written:
+            yield written
+            content = written.getvalue()
+            file.write(content + hashlib.sha256(content).digest())
 
 
-def _read(path: str) -> bytes | None:
-    """Return the content of a file without its digest; None if it does not exist, cannot be read, or is damaged."""
+def _is_intact(path: str) -> bool:
+    """Return whether a file has the digest that it ends with; False if it does not exist, or cannot be read."""
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
-        return None
+        return False
     except OSError as error:
         logger.warning("%s cannot be read (%s): this code is compiled again, which takes seconds", path, error.strerror)
-        return None
-    content = data[_DIGEST_BYTES:]
-    if hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]:
+        return False
+    if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         logger.warning("%s is damaged: this code is compiled again, which takes seconds. Check the disk", path)
-        return None
-    return content
+        return False
+    return True

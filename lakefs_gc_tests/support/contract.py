@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lakefs_gc.storage import local
+from lakefs_gc.storage import local, local_folder
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -151,7 +151,8 @@ def place_of(
     """Yield a fresh namespace of a kind of store."""
     if kind == "local":
         disk = FaultyDisk()
-        monkeypatch.setattr(local, "os", disk)
+        for module in (local, local_folder):
+            monkeypatch.setattr(module, "os", disk)
         yield Place(kind, StoreLocation(f"file://{tmp_path}/namespace"), disk)
         return
     location: StoreLocation = request.getfixturevalue(f"{kind}_namespace")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import pickle
 import re
 import sys
 import zlib
@@ -17,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.cloudpickle import dumps
 from pyspark.errors import PySparkException
+from pyspark.serializers import CloudPickleSerializer
 
 from lakefs_gc import errors
 from lakefs_gc.storage.base import ObjectStore
@@ -36,6 +35,9 @@ Batches = Iterator[pa.RecordBatch]
 _MARKER = "lakefs-gc-error:"
 _MARKED = re.compile(re.escape(_MARKER) + r"(\{.*?\}):end")
 
+
+_PICKLES = cast(Any, CloudPickleSerializer)()
+"""With which Spark itself sends functions to its workers."""
 
 _CAUSE = re.compile(r"^(?:Caused by: |: )?([\w.$]+(?:Error|Exception): \S.*)$", re.MULTILINE)
 _LONGEST_REASON = 500
@@ -84,7 +86,7 @@ class _Task:
             raise WorkerError(_to_text(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        content: bytes = dumps((self._function, self._args, self._kwargs))  # type: ignore[no-untyped-call]
+        content: bytes = _PICKLES.dumps((self._function, self._args, self._kwargs))
         return _unpickled, (content, zlib.crc32(content))
 
 
@@ -96,7 +98,7 @@ def _unpickled(content: bytes, checksum: int) -> _Task:
             remedy="Check the disks of Spark's machines (spark.local.dir), then start a new run",
         )
         raise WorkerError(_to_text(damaged))
-    return _Task(*pickle.loads(content))
+    return _Task(*_PICKLES.loads(content))
 
 
 _modules = 0

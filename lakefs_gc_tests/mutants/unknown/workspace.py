@@ -216,7 +216,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "compiled code is what was compiled",
         "formats/verified_cache.py",
-        "hashlib.sha256(content).digest() != data[:_DIGEST_BYTES]",
+        "hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]",
         "formats/test_jit.py",
         "damaged_code",
     ),
