@@ -12,6 +12,23 @@ MUTANTS = (
         "later.began_at < earlier.ended_at",
         "engine/test_run.py",
     ),
+    Mutant(
+        1,
+        "a listing has ended when all of the store is listed",
+        "engine/collect/listing/store_listing.py",
+        "        ended_at = context.clock()\n",
+        "        ended_at = began_at\n",
+        "pipeline/assets/test_begun_early.py",
+    ),
+    Mutant(
+        1,
+        "the server's list begins after the store was listed",
+        "engine/collect/listing/store_listing.py",
+        "        written = list_in_rounds(context.compute, run.store, parts, limits, expected=expected)\n",
+        "        on_listed()\n"
+        "        written = list_in_rounds(context.compute, run.store, parts, limits, expected=expected)\n",
+        "pipeline/assets/test_begun_early.py",
+    ),
     never(
         1,
         "inputs that were not made from each other are rejected",

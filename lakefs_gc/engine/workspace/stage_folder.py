@@ -37,6 +37,7 @@ class StageOutput:
     with another sum the results of a task were lost, and the stage fails.
     Rows for which ``only_counted`` is true are counted by ``measures``, but not written.
 
+    ``ended_at`` is when its work had ended, if ``dataframe`` only has reports of it; None: when the rows are written.
     ``work`` is for people who wait: the unit and the number of what the tasks work through, for example ranges.
     """
 
@@ -50,6 +51,7 @@ class StageOutput:
     expected: Mapping[str, int] = field(default_factory=dict)
     only_counted: Column | None = None
     work: tuple[str, int] | None = None
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,7 @@ class StageFolder:
     def _write_data(self, output: StageOutput) -> tuple[dict[str, Any], list[str] | None]:
         """Compute and write the data. Return ``rows`` and the measures, and the files if workers wrote them."""
         if output.in_parts:
-            with driver_errors():
-                reports = output.dataframe.collect()  # one row for about a million rows of data
+            reports = _rows_of_driver(output.dataframe)  # one row for about a million rows of data
             counts = (name for name in output.dataframe.columns if name != "file")
             sums = {name: sum(report[name] for report in reports) for name in counts}
             _refuse_lost_results(f"{self.stage} of {self.run_key}", sums, output.expected)
@@ -178,6 +179,15 @@ class StageFolder:
                 f"{self.stage} of {self.run_key} is read back from {self.url} with other rows than Spark was given",
                 remedy="Find out what changes files in the workspace (work_url), then run again",
             )
+
+
+def _rows_of_driver(rows: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows. Those of a small run are there already, and Spark's first query would take half a second."""
+    if (table := known_table(rows)) is not None:
+        known: list[dict[str, Any]] = table.to_pylist()
+        return known
+    with driver_errors():
+        return [row.asDict() for row in rows.collect()]
 
 
 def _hashed(output: StageOutput) -> list[str]:

@@ -100,7 +100,7 @@ class Workspace:
             run_key=run_key,
             materialization_id=uuid4().hex,
             began_at=output.began_at,
-            ended_at=self._clock(),
+            ended_at=output.ended_at or self._clock(),
             rows=written.rows,
             # A sum over no rows is null, but the fact is zero.
             facts={**output.facts, **{name: value or 0 for name, value in written.measured.items()}},

@@ -7,7 +7,7 @@ from lakefs_gc.engine.decide.marking.check_numbers import check_numbers
 from lakefs_gc.engine.decide.marking.checks import evaluate
 from lakefs_gc.engine.decide.marking.evidence import gather_evidence
 from lakefs_gc.engine.decide.marking.gather_facts import gather_facts
-from lakefs_gc.engine.decide.marking.marked_paths import marked_paths
+from lakefs_gc.engine.decide.marking.marked_paths import begin_marked_paths, marked_paths
 from lakefs_gc.engine.decide.marking.write_mark import write_mark
 from lakefs_gc.engine.records.mark_facts import write_facts
 from lakefs_gc.engine.records.mark_parts import overview
@@ -52,6 +52,7 @@ def mark(
     """
     run_context, run = engine.context(), GCRun.of(store_listing.manifest)
     settings, mark_id = run_context.settings, uncommitted.manifest.facts["run_id"]
+    begin_marked_paths(run_context, run, candidates, active_ranges)  # takes as long as the rest
     evidence = gather_evidence(
         run_context,
         run,

@@ -5,6 +5,8 @@ from pydantic import Field
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing import store_listing as stage
+from lakefs_gc.engine.collect.references.foreign_references import begin_foreign_references
+from lakefs_gc.engine.collect.references.uncommitted import begin_uncommitted
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import StageOutput
@@ -14,6 +16,7 @@ from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
 from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
+from lakefs_gc.pipeline.selection import is_selected
 
 
 class ListingConfig(Config):
@@ -62,4 +65,12 @@ def store_listing(
     # Not earlier: a run that is refused must not leave a partition in which every asset of the mark has failed.
     add_own_partition(context, Names.of(context.asset_key))
     run_context.workspace.prune(run.repository, run_context.settings.keep_runs, current=run.run_key)
-    return stage.store_listing(run_context, run)
+
+    def begin_next() -> None:  # while Spark starts
+        of_next = engine.context()
+        if is_selected(context, "foreign_references"):
+            begin_foreign_references(of_next, run)
+        if is_selected(context, "uncommitted"):
+            begin_uncommitted(of_next, run)  # the server works while other repositories are read, too
+
+    return stage.store_listing(run_context, run, on_listed=begin_next)

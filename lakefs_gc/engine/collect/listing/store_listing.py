@@ -6,6 +6,7 @@ may be candidates are kept (rule 4), and workers write the rows themselves, so n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +35,9 @@ _OF_OTHER_MARK = "it decides about a mark that was not made from it"
 _READERS = 4  # of files of about a million rows
 
 
-def store_listing(context: RunContext, run: GCRun, *, of_other_mark: bool = False) -> StageOutput:
+def store_listing(
+    context: RunContext, run: GCRun, *, of_other_mark: bool = False, on_listed: Callable[[], None] = lambda: None
+) -> StageOutput:
     """List the store. Columns: ``schemas.STORE_LISTING``.
 
     Unlike other stages, this one does its work at once, because each round of a listing depends on the round before.
@@ -42,7 +45,8 @@ def store_listing(context: RunContext, run: GCRun, *, of_other_mark: bool = Fals
 
     An object that the listing lacks is not marked. With ``of_other_mark`` the mark exists already, and the listing only
     shows how old its objects are. Then nothing is taken over from an earlier listing, nor read by ``quick_pages`` or
-    from an inventory, which lacks what is younger than it.
+    from an inventory, which lacks what is younger than it. ``on_listed`` is called when the whole store is listed, and
+    maybe before Spark has started.
     """
     workspace, listing = context.workspace, context.settings.listing
     parts = workspace.parts_folder(run.run_key, _STAGE)
@@ -53,7 +57,7 @@ def store_listing(context: RunContext, run: GCRun, *, of_other_mark: bool = Fals
         inventory = find_inventory(location, run.namespace, run.started_at, listing.max_inventory_age_hours)
         began_at = inventory.began_at
         facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
-        written = read_inventory(context.spark, location, inventory, run.namespace, parts)
+        written, ended_at = read_inventory(context.spark, location, inventory, run.namespace, parts), None
     else:
         context.compute.scale(True)  # until the listing shows more objects
         earlier = _OF_OTHER_MARK if of_other_mark else find_earlier_listing(context, run)
@@ -76,12 +80,15 @@ def store_listing(context: RunContext, run: GCRun, *, of_other_mark: bool = Fals
         # How fast a run is depends on this, and nothing else.
         facts[IS_SMALL] = context.compute.is_small and sum(row["rows"] for row in written) <= SMALL_RUN_OBJECTS
         context.compute.scale(facts[IS_SMALL])
+        ended_at = context.clock()
+        on_listed()
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
         dataframe=local_rows(context.spark, reports, PART),
         began_at=began_at,
         facts=facts | _unrecognized(written) | _counted(context, run, written),
         in_parts=True,
+        ended_at=ended_at,
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
@@ -59,6 +60,7 @@ logger = logging.getLogger(__name__)
 
 _REPOSITORY = "repository string, store_url string, seen string"
 _NAMED = "repository string, range_id string, commit_id string"
+_PROBED = "other repositories"
 FILES = "foreign_files"
 _FILE_NAME = ("repository", "store_url", "range_id")
 FILE = StructType(
@@ -74,6 +76,12 @@ _TASKS_PER_CORE = 4
 Folders = Mapping[str, tuple[str, ...]]
 _MOST_LISTED = 100_000
 """The most files whose position in the cache the process of a small run looks at, to know how many it has to read."""
+
+
+def begin_foreign_references(context: RunContext, run: GCRun) -> None:
+    """Ask now which other repositories can be read. Only after the store was listed (rule 1)."""
+    context.server  # noqa: B018 - made here, where nothing else makes it at the same time
+    context.ahead.begin(run, _PROBED, lambda: _probed(context, run, None))
 
 
 def foreign_references(
@@ -100,10 +108,8 @@ def foreign_references(
     sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
     """
     spark, workspace, cores = context.spark, context.workspace, context.cores
-    began_at = context.clock()
-    # The client may be another one than that of the listing: another process, or new credentials.
-    context.server.expect_repositories(run.repositories)
-    others = probe(context, run.repository, accepted)
+    probed: tuple[datetime, OtherRepositories] | None = context.ahead.take(run, _PROBED) if accepted is None else None
+    began_at, others = probed or _probed(context, run, accepted)
     switched_off = not context.safety.check_foreign_references
     facts = {
         "repositories": {other.name: other.identity for other in others.listed},
@@ -156,6 +162,13 @@ def foreign_references(
         references = references.where(F.col("lost").isNull())
     references = columns_of(references, *schemas.FOREIGN_REFERENCES.names)
     return StageOutput(references, began_at, {**facts, "files_id": listed.materialization_id})
+
+
+def _probed(context: RunContext, run: GCRun, accepted: AcceptedUnknown | None) -> tuple[datetime, OtherRepositories]:
+    began_at = context.clock()
+    # The client may be another one than that of the listing: another process, or new credentials.
+    context.server.expect_repositories(run.repositories)
+    return began_at, probe(context, run.repository, accepted)
 
 
 def _named(

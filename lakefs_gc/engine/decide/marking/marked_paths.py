@@ -21,6 +21,7 @@ from lakefs_gc.engine.collect.references.commit_paths import paths_in_commits
 from lakefs_gc.engine.records.mark_facts import Amount, MarkedPaths, PathGroup
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import rows_having
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.known_commits import read_commits
 from lakefs_gc.engine.workspace.workspace import Dataset
@@ -32,6 +33,7 @@ from lakefs_gc.units import EPOCH
 
 logger = logging.getLogger(__name__)
 
+_PATHS = "paths"
 _MOST_COMMITS = 20_000
 """Commits that are read: 20 requests to the server."""
 _MOST_METARANGES = 1_000
@@ -54,8 +56,22 @@ class FoundPaths:
     examples: tuple[dict[str, str | int], ...] = ()
 
 
+def begin_marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> None:
+    """Look for the folders now, in another thread."""
+    context.server  # noqa: B018 - made here, where nothing else makes it at the same time
+    context.ahead.begin(run, _PATHS, lambda: _marked_paths(context, run, candidates, active_ranges))
+
+
 def marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> FoundPaths:
-    """Return the folders with the most bytes of marked objects. What cannot be read is stated, and fails nothing."""
+    """Return the folders with the most bytes of marked objects. What cannot be read is stated, and fails nothing.
+
+    The search may have been begun before (``begin_marked_paths``).
+    """
+    found: FoundPaths | None = context.ahead.take(run, _PATHS)
+    return found or _marked_paths(context, run, candidates, active_ranges)
+
+
+def _marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> FoundPaths:
     expired = Amount(candidates.manifest.facts["expired"], candidates.manifest.facts["expired_bytes"])
     rules = rules_from_record(active_ranges.manifest.facts.get("rules"))
     if not expired.objects or rules is None:
@@ -98,7 +114,7 @@ def _read_paths(
     for number, commit in enumerate(newest):
         numbers.setdefault(commit.meta_range_id, f"{number:09d}")
     metaranges = dict(list(numbers.items())[:_MOST_METARANGES])
-    objects = candidates.dataframe.where(F.col("reason") == schemas.EXPIRED)
+    objects = rows_having(candidates.dataframe, "reason", schemas.EXPIRED)
     paths = paths_in_commits(
         context.compute,
         run.store,
