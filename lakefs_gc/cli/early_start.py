@@ -73,9 +73,14 @@ class _Start:
         from lakefs_gc.engine.spark.session import start_spark_in_advance
 
         try:
-            start_spark_in_advance(self._settings.spark, self._decision)
+            session = start_spark_in_advance(self._settings.spark, self._decision)
         except Exception as error:  # the first stage starts Spark again, and raises this as its own error
             logger.info("Spark was not started early: %s", error)
+            return
+        if session is not None and self._size is not None and self._size.small:
+            from lakefs_gc.engine.spark.first_query import run_first_query
+
+            run_first_query(session)
 
 
 @contextmanager

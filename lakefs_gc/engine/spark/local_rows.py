@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -46,6 +47,14 @@ def columns_of(rows: DataFrame, *columns: str) -> DataFrame:
     return rows_of(rows.sparkSession, table.select(columns), StructType([rows.schema[name] for name in columns]))
 
 
+def rows_having(rows: DataFrame, column: str, text: str) -> DataFrame:
+    """Return the rows that have this text in a column."""
+    table = known_table(rows)
+    if table is None:
+        return rows.where(F.col(column) == text)
+    return rows_of(rows.sparkSession, table.filter(pc.equal(table[column], text)), rows.schema)
+
+
 def with_text(rows: DataFrame, column: str, text: str) -> DataFrame:
     """Return ``rows`` with a column that has the same text in each, as rows of the driver if these are."""
     table = known_table(rows)
@@ -58,11 +67,20 @@ def with_text(rows: DataFrame, column: str, text: str) -> DataFrame:
 
 def greatest_of(rows: DataFrame, key: str, value: str) -> DataFrame:
     """Return each ``key`` once, with its greatest ``value``; null if it has none."""
+    return _one_of_each(rows, (key,), value, "max")
+
+
+def least_of(rows: DataFrame, keys: Sequence[str], value: str) -> DataFrame:
+    """Return each combination of ``keys`` once, with its least ``value``; null if it has none. Nulls are a key, too."""
+    return _one_of_each(rows, keys, value, "min")
+
+
+def _one_of_each(rows: DataFrame, keys: Sequence[str], value: str, which: Literal["min", "max"]) -> DataFrame:
     table = known_table(rows)
     if table is None:
-        return rows.groupBy(key).agg(F.max(value).alias(value))
-    found = table.group_by(key, use_threads=False).aggregate([(value, "max")]).rename_columns([key, value])
-    return rows_of(rows.sparkSession, found, StructType([rows.schema[key], rows.schema[value]]))
+        return rows.groupBy(*keys).agg((F.min if which == "min" else F.max)(value).alias(value))
+    found = table.group_by(list(keys), use_threads=False).aggregate([(value, which)]).rename_columns([*keys, value])
+    return rows_of(rows.sparkSession, found, StructType([rows.schema[name] for name in (*keys, value)]))
 
 
 def rows_with(rows: DataFrame, others: DataFrame, *columns: str) -> DataFrame:

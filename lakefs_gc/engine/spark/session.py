@@ -196,7 +196,7 @@ def _refuse_careless(session: SparkSession) -> None:
                 )
 
 
-def start_spark_in_advance(spark_config: dict[str, Any], size_of_run: Callable[[], Size | None]) -> None:
+def start_spark_in_advance(spark_config: dict[str, Any], size_of_run: Callable[[], Size | None]) -> SparkSession | None:
     """Start Java at once, and Spark in it when ``size_of_run`` returns; None: end Java again.
 
     Java starts with the options for a small run. If the run is not small, another Java takes its place. After a guess
@@ -208,7 +208,7 @@ def start_spark_in_advance(spark_config: dict[str, Any], size_of_run: Callable[[
         if SparkContext._gateway is not None:
             if (size := size_of_run()) is not None:
                 start_spark(spark_config, small=size.small)
-            return
+            return None
         with java_for_start(ensure_java()):
             gateway: Any = _launched(lambda: launch_gateway(_conf(settings, small=may_be)))  # type: ignore[no-untyped-call]
         size = size_of_run()
@@ -216,10 +216,12 @@ def start_spark_in_advance(spark_config: dict[str, Any], size_of_run: Callable[[
             SparkContext._ensure_initialized(gateway=gateway)
         else:
             _close(gateway)
-        if size is not None:
-            start_spark(spark_config, small=size.small)
-            if size.small and size.is_guess:
-                _is_guess.set()
+        if size is None:
+            return None
+        session = start_spark(spark_config, small=size.small)
+        if size.small and size.is_guess:
+            _is_guess.set()
+        return session
 
 
 def _end_java() -> None:

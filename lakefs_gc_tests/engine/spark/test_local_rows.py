@@ -16,7 +16,9 @@ from lakefs_gc.engine.spark.local_rows import (
     columns_of,
     distinct_union,
     greatest_of,
+    least_of,
     local_rows,
+    rows_having,
     rows_with,
     rows_without,
     with_text,
@@ -68,13 +70,16 @@ def test_unions(spark: SparkSession, numbers: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("number", [9, 1, 0])
-def test_columns_texts_and_greatest_values(spark: SparkSession, number: int) -> None:
+def test_columns_texts_and_values(spark: SparkSession, number: int) -> None:
     rows = local_rows(spark, some_rows(Random(number), number), _SCHEMA)
     changes: list[Callable[[DataFrame], DataFrame]] = [
         lambda rows: columns_of(rows, "other", "address"),
         lambda rows: with_text(rows, "store_url", "s3://bucket/"),
         lambda rows: greatest_of(rows, "address", "size"),
         lambda rows: greatest_of(rows, "other", "address"),
+        lambda rows: least_of(rows, ("address", "size"), "other"),
+        lambda rows: least_of(rows, ("other",), "address"),
+        lambda rows: rows_having(rows, "address", "b"),
     ]
     for change in changes:
         here, expected = change(rows), change(by_spark(rows))

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
-from lakefs_gc.engine.spark.compat import to_arrow
+from lakefs_gc.engine.spark.compat import known_table, to_arrow
 from lakefs_gc.engine.spark.compute import Compute
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.local_rows import columns_of, least_of, local_rows, rows_without
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.named_files import read_named_file
@@ -72,23 +72,21 @@ def paths_in_commits(
     named = in_arrow(
         spread(frame, cores), _read_metaranges(store), "range_id string, unreadable string, commit_id string"
     )
-    ranges = named.groupBy("range_id", "unreadable").agg(F.min("commit_id").alias("commit_id"))
+    ranges = least_of(named, ("range_id", "unreadable"), "commit_id")
     if skipped is not None:
-        ranges = ranges.join(skipped.select("range_id"), "range_id", "left_anti").select(*ranges.columns)
-    if most_ranges is not None:
+        ranges = rows_without(ranges, columns_of(skipped, "range_id"), "range_id")
+    known_ranges = known_table(ranges)
+    if most_ranges is not None and (known_ranges is None or known_ranges.num_rows > most_ranges):
         ranges = ranges.orderBy(F.xxhash64("range_id"), "range_id").limit(most_ranges)
     few = None
     if is_small(compute.session):
         with driver_errors():
-            few = to_arrow(addresses.select("address"))["address"].combine_chunks()
+            few = to_arrow(columns_of(addresses, "address"))["address"].combine_chunks()
     entries = in_arrow(spread(ranges, cores * _TASKS_PER_CORE), _read_ranges(store, folders, few), COMMIT_PATHS)
-    wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
-    return (
-        entries.join(wanted, "address", "left")
-        .where(F.col("wanted") | F.col("address").isNull())
-        .groupBy("address", "path")
-        .agg(F.min("commit_id").alias("commit_id"))
-    )
+    if few is None:
+        wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
+        entries = entries.join(wanted, "address", "left").where(F.col("wanted") | F.col("address").isNull())
+    return least_of(entries, ("address", "path"), "commit_id")
 
 
 @worker

@@ -18,7 +18,8 @@ from lakefs_gc.engine.decide.marking.checks import HeadSample
 from lakefs_gc.engine.decide.shown.heads import branches_by_metarange, head_ranges_of, locate_ranges
 from lakefs_gc.engine.records.check import Unknown
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.compat import known_table, to_arrow
+from lakefs_gc.engine.spark.local_rows import columns_of, local_rows, rows_with
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset
@@ -153,7 +154,9 @@ def _read_own_paths(batches: Batches, known: KnownFolders, cache: RangeCache, co
 def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) -> list[str]:
     if not shown or not candidates.manifest.rows:
         return []
-    sample = local_rows(spark, [(address,) for address in shown], "address string").distinct()
+    sample = local_rows(spark, [(address,) for address in set(shown)], "address string")
+    rows = columns_of(candidates.dataframe, "address")
+    if known_table(rows) is None:
+        sample = F.broadcast(sample)
     with driver_errors():
-        rows = candidates.dataframe.select("address").join(F.broadcast(sample), "address", "left_semi").collect()
-    return sorted(row["address"] for row in rows)
+        return sorted(to_arrow(rows_with(rows, sample, "address"))["address"].to_pylist())

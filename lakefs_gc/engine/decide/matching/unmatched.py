@@ -16,7 +16,6 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import reduce
 
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -35,8 +34,7 @@ from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size, 
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compat import known_table
-from lakefs_gc.engine.spark.local_rows import rows_of
+from lakefs_gc.engine.spark.local_rows import columns_of, rows_having
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -169,10 +167,7 @@ def not_marked_facts(unmatched: Dataset) -> dict[str, int | None]:
 
 def unreferenced_objects(rows: DataFrame) -> DataFrame:
     """Return the rows of ``schemas.UNMATCHED`` that are objects of lakeFS in the store. Columns: ``STORE_LISTING``."""
-    if (table := known_table(rows)) is not None:
-        objects = table.filter(pc.equal(table["found_in"], schemas.STORE)).select(schemas.STORE_LISTING.names)
-        return rows_of(rows.sparkSession, objects, schemas.STORE_LISTING)
-    return rows.where(F.col("found_in") == schemas.STORE).drop("found_in", _HASH)
+    return columns_of(rows_having(rows, "found_in", schemas.STORE), *schemas.STORE_LISTING.names)
 
 
 def hiding_any_size(unmatched: Dataset, unlisted: list[int] | None) -> ValueFilter | None:
