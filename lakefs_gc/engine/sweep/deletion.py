@@ -8,11 +8,10 @@ and when the sweep has failed or was canceled.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, StoreClock
 from lakefs_gc.errors import CorruptFileError, StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
@@ -44,8 +44,6 @@ _NOT_DELETED = {
     DeletionOutcome.LOCKED: ledger.LOCKED,
     DeletionOutcome.NEWER: ledger.RESURRECTED,
 }
-# HEAD, GET and the store's clock report whole seconds, a listing reports milliseconds.
-_CLOCK_GRAIN = timedelta(seconds=1)
 CONNECTIONS = 64
 
 
@@ -112,7 +110,7 @@ def _delete(
     writer = ledger.LedgerWriter(namespace, task.ledger_folder, shard, task.sequence)
     # Spark repeats a task whose executor was lost: what the first attempt deleted must not count as already gone.
     begun = writer.begun()
-    clock = _StoreClock(namespace)
+    clock = StoreClock(namespace)
 
     def has_ended() -> bool:
         return stopped.is_set() or clock.latest() > task.deadline
@@ -158,19 +156,6 @@ def _refuse_blindness(store: ObjectStore, task: DeleteTask) -> None:
             remedy="Check the mount of the folder, or the proxies between this machine and the store. Then sweep "
             "again: the sweep continues with the remaining objects",
         )
-
-
-class _StoreClock:
-    """The store's clock, read once and extrapolated: the clocks of executors may be wrong, each by another amount."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self._time, self._steady = time.time(), time.monotonic()
-        self._store_time = (store.now() + _CLOCK_GRAIN).timestamp()
-
-    def latest(self) -> float:
-        """Return the latest possible time on the store's clock, in seconds since 1970."""
-        # The wall clock may be set back meanwhile; the steady clock stands still while the machine sleeps.
-        return self._store_time + max(time.time() - self._time, time.monotonic() - self._steady)
 
 
 @lru_cache(maxsize=32)
@@ -230,7 +215,7 @@ def _decide_chunk(
     decided = _DecidedChunk([], [], {})
     for planned in chunk:
         address, info = planned.address, existing.get(planned.address)
-        newest = (planned.last_modified or task.cutoff) + _CLOCK_GRAIN
+        newest = (planned.last_modified or task.cutoff) + CLOCK_GRAIN
         # An object that is gone after an intent was deleted by a sweep of this mark.
         outcome_if_gone = ledger.DELETED if planned.begun or address in begun else ledger.ALREADY_GONE
         kept = _kept_record(planned, info, newest, outcome_if_gone, delete_versions=task.delete_versions)
@@ -286,7 +271,7 @@ def _is_another(planned: _Planned, info: ObjectInfo) -> bool:
     """
     if planned.size is not None and info.size_bytes != planned.size:
         return True
-    return planned.last_modified is not None and info.last_modified < planned.last_modified - _CLOCK_GRAIN
+    return planned.last_modified is not None and info.last_modified < planned.last_modified - CLOCK_GRAIN
 
 
 def _delete_chunk(

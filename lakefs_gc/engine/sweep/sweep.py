@@ -34,6 +34,7 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
+from lakefs_gc.engine.sweep.store_clock import LookAge
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
@@ -169,7 +170,7 @@ class _Passes:
         self._not_backed_up = not_backed_up
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = context.open_store(run.store)
-        self._look_began: float | None = None  # on the store's clock
+        self._begun_look: LookAge | None = None
         self.looks = 0
         self._done = self._total = 0  # objects of this sweep, for people who wait
 
@@ -183,7 +184,7 @@ class _Passes:
 
     def begin_look(self, begin: Callable[[], None]) -> None:
         """Begin the first look."""
-        self._look_began = self._store.now().timestamp()
+        self._begun_look = self._age_of_look()
         begin()
 
     def rounds_left(self, *, unrecognized_too: bool) -> Iterator[DataFrame]:
@@ -314,9 +315,7 @@ class _Passes:
         while True:
             refuse_restored(self._store, self._mark.mark_id, self._known_restores)
             self.looks += 1
-            # A look may miss what becomes referenced while it runs, so its age counts from its first call.
-            began, self._look_began = self._look_began or self._store.now().timestamp(), None
-            until = began + self._settings.max_look_age_minutes * 60
+            age, self._begun_look = self._begun_look or self._age_of_look(), None
             referenced = self._look(objects).select("address").distinct()
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))
@@ -336,8 +335,7 @@ class _Passes:
             )
             plan = self._keep("sweep_plan", output, PLAN)
             sequence = ledger.sequence_of(self._run.started_at, self.looks, self._only)
-            self._refuse_slow_look(until)
-            if not self._delete(plan, sequence, until):
+            if not self._delete(plan, sequence, self._deadline(age)):
                 return
             done = self.recorded(sequence).where(F.col("outcome") != ledger.INTENT).select("address")
             left = objects.join(done, "address", "left_anti")
@@ -346,8 +344,11 @@ class _Passes:
                 return
             objects = kept.dataframe
 
-    def _refuse_slow_look(self, until: float) -> None:
-        if self._store.now().timestamp() > until:
+    def _age_of_look(self) -> LookAge:
+        return LookAge(self._store, self._settings.max_look_age_minutes)
+
+    def _deadline(self, age: LookAge) -> float:
+        if (deadline := age.deadline()) is None:
             minutes = f"{self._settings.max_look_age_minutes:g}"
             raise StaleLookError(
                 f"Reading the references took longer than sweep.max_look_age_minutes ({minutes}), so the result is too "
@@ -355,8 +356,9 @@ class _Passes:
                 remedy="Raise sweep.max_look_age_minutes, or lower sweep.objects_per_look if the marked objects take "
                 "most of the time, and sweep again: the sweep continues with the remaining objects",
             )
+        return deadline
 
-    def _delete(self, plan: Dataset, sequence: str, until: float) -> int:
+    def _delete(self, plan: Dataset, sequence: str, deadline: float) -> int:
         """Delete the objects of a plan (columns ``PLAN``), and return how many remain.
 
         Raises ``StaleLookError`` if all remain.
@@ -370,7 +372,7 @@ class _Passes:
             objects_per_request=settings.objects_per_request,
             cutoff=self._mark.cutoff,
             delete_versions=settings.delete_versions,
-            deadline=until,
+            deadline=deadline,
             pacing=pacing(self._context, plan),
             restores_folder=MarkPaths.of(self._mark.mark_id).restores,
             known_restores=self._known_restores,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.shown import hidden_twins
-from lakefs_gc.engine.sweep import second_look, sweep
+from lakefs_gc.engine.sweep import second_look, store_clock, sweep
 from lakefs_gc.errors import StaleLookError
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.storage.local import LocalStore
@@ -73,14 +74,19 @@ def test_what_was_read_ahead_is_not_read_again(looking: Looking) -> None:
     assert looking.collector.swept[looking.key] == "resurrected"
 
 
-def test_a_look_is_as_old_as_its_beginning(looking: Looking) -> None:
-    now, later = LocalStore.now, timedelta()
+@pytest.mark.parametrize("set_back", [timedelta(), timedelta(hours=2)], ids=["right", "set-back"])
+def test_a_look_is_as_old_as_its_beginning(looking: Looking, set_back: timedelta) -> None:
+    """Also if the store's clock was set back meanwhile."""
+    now, passed, shown = LocalStore.now, timedelta(), timedelta()
 
     def begin_for_an_hour() -> None:
-        nonlocal later
-        later = timedelta(hours=1)
+        nonlocal passed, shown
+        passed = timedelta(hours=1)
+        shown = passed - set_back
 
-    looking.patch.setattr(LocalStore, "now", lambda store: now(store) + later)
+    looking.patch.setattr(LocalStore, "now", lambda store: now(store) + shown)
+    steady = SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + passed.total_seconds())
+    looking.patch.setattr(store_clock, "time", steady)
     with pytest.raises(StaleLookError):
         looking.collector.sweep(looking.mark, live=[], begin_look=begin_for_an_hour, small=True)
     assert looking.repository.store.stat_many([looking.key, looking.garbage]).keys() == {looking.key, looking.garbage}
