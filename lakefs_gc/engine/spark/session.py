@@ -354,9 +354,12 @@ def _connect(settings: dict[str, str]) -> SparkSession:
     builder: SparkSession.Builder = SparkSession.builder.remote(remote)
     session_settings = {name: value for name, value in DEFAULT_SPARK_CONFIG.items() if name.startswith("spark.sql.")}
     del session_settings["spark.sql.warehouse.dir"]  # a static setting of the server
+    is_local_server = remote.startswith("local")
     for name, value in (session_settings | settings).items():
-        builder = builder.config(name, value)
-    if not remote.startswith("local"):
+        # A running server would show these as set, and not do what they say.
+        if is_local_server or name not in _CAREFUL_CONTEXT:
+            builder = builder.config(name, value)
+    if not is_local_server:
         return builder.getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with java_for_start(ensure_java()):  # a server on this machine, for trials
