@@ -10,6 +10,7 @@ and open the store there.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
 from abc import ABC, abstractmethod
@@ -37,6 +38,7 @@ LISTING_SCHEMA = pa.schema(
     ]
 )
 """Columns of a listing: the key relative to the store's folder, the size in bytes, and the time of the last change."""
+_CHUNK_BYTES = 1024**2
 
 
 def written_at(objects: pa.RecordBatch) -> dict[str, datetime]:
@@ -49,6 +51,14 @@ def written_at(objects: pa.RecordBatch) -> dict[str, datetime]:
         key: EPOCH + timedelta(microseconds=time)
         for key, time in zip(objects["address"].to_pylist(), times, strict=True)
     }
+
+
+def md5_of(content: BinaryIO) -> str:
+    """Return the MD5 of a stream (32 hex digits, lower case)."""
+    digest = hashlib.md5(usedforsecurity=False)
+    while chunk := content.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

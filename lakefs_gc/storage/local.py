@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import math
 import os
 import stat
@@ -30,6 +29,7 @@ from lakefs_gc.storage.base import (
     ObjectInfo,
     ObjectStore,
     SubPrefixes,
+    md5_of,
 )
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
@@ -39,7 +39,6 @@ from lakefs_gc.storage.location import StoreLocation
 
 SCHEME = "file://"
 BATCH_ROWS = 32_000
-_CHUNK_BYTES = 1024**2
 _FIRST_READS, _SLOW_READ_S = 8, 0.001
 """A disk is slow if its reads, and at least so many of them, take longer than this on average."""
 Rows = list[tuple[str, os.stat_result]]
@@ -181,7 +180,7 @@ class LocalStore(ObjectStore):
         found = {}
         for key in keys:
             with suppress(ObjectNotFoundError), self.open_read(key) as file:
-                found[key] = _md5(file)
+                found[key] = md5_of(file)
         return found
 
     # -- writing ---------------------------------------------------------------------------------------------
@@ -303,13 +302,6 @@ def _time(facts: os.stat_result) -> datetime:
     """Return the modification time, truncated to microseconds: rounding up could put it after the current time."""
     seconds, microseconds = divmod(facts.st_mtime_ns // 1000, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
-
-
-def _md5(file: BinaryIO) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    while chunk := file.read(_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.mutants.mutant import Mutant
+from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -253,18 +253,34 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         6,
         "a second look asks for each MD5 twice",
-        "engine/decide/shown/hidden_twins.py",
+        "engine/decide/shown/contents.py",
         "if twice and known !=",
         "if False and known !=",
         "engine/sweep/test_answers_about_others.py",
         "md5_of_another",
     ),
+    never(
+        6,
+        "what a store states as MD5s is compared with what is read",
+        "engine/decide/shown/contents.py",
+        "not _are_of_content(source, known, sizes)",
+        "engine/decide/shown/test_stated_md5s.py",
+    ),
+    Mutant(
+        12,
+        "MD5s of objects that could not be read prove nothing",
+        "engine/decide/shown/contents.py",
+        "    return has_been_read\n",
+        "    return True\n",
+        "engine/decide/shown/test_stated_md5s.py",
+        "cannot_be_read",
+    ),
     Mutant(
         6,
         "two equal MD5s prove nothing if others differ",
-        "engine/decide/shown/hidden_twins.py",
-        "            known = {}\n",
-        "            known = dict(known.items() & worker_store(store).content_md5(addresses[::-1]).items())\n",
+        "engine/decide/shown/contents.py",
+        "        if twice and known != source.content_md5(addresses[::-1]):\n            known = {}\n",
+        "        if twice:\n            known = dict(known.items() & source.content_md5(addresses[::-1]).items())\n",
         "engine/sweep/test_shifted_answers.py",
         "md5s_of_marked",
     ),

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.collect.listing import earlier_listing, listing_rounds
-from lakefs_gc.engine.decide.shown import hidden_twins
+from lakefs_gc.engine.decide.shown import contents
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import IS_SMALL, Work, is_small
 from lakefs_gc.engine.sweep.second_look import SecondLook
@@ -88,7 +88,7 @@ def test_a_small_run_marks_what_executors_mark(
             (range_cache, "_FEW_FILES"),
             (range_cache, "_FEW_BYTES"),
             (range_cache, "_FEW_CACHED_BYTES"),
-            (hidden_twins, "_FEW_OBJECTS"),
+            (contents, "_FEW_OBJECTS"),
             (workspaces, "_MOST_BYTES_HERE"),
         ):
             patch.setattr(module, limit, 0)

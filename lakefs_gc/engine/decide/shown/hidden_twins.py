@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +33,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.decide.shown.ask_branch import Budget, Lookup
+from lakefs_gc.engine.decide.shown.contents import with_md5
 from lakefs_gc.engine.decide.shown.heads import HEAD_RANGES, branches_by_metarange, head_ranges_of, locate_ranges
 from lakefs_gc.engine.decide.shown.lookups import (
     ANY_SIZE,
@@ -52,14 +52,12 @@ from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
 from lakefs_gc.engine.spark.local_rows import columns_of, distinct_union, local_rows, rows_with, rows_without
-from lakefs_gc.engine.spark.scale import in_arrow, spread
-from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.models import Heads
-from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +75,6 @@ _PATHS = StructType(
 """
 _PATH_BATCH = pa.schema([("range_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("md5", pa.string())])
 _ROWS_TO_SUM = 250_000  # contents, about 15 MB
-_TASKS_PER_CORE = 4
-_FEW_OBJECTS = 3_000  # by as many HEAD requests a small run is slower in its one process than by workers
 _MD5 = r"\A[0-9a-f]{32}\z"
 
 
@@ -143,7 +139,7 @@ def find_twins(
         if answers is None or (answers.unanswered and len(lookups or ()) > search.max_lookups):
             if answers is not None:
                 besides = kept_of(spark, unreferenced, alike, Answers(answers.shown))
-            contents = _with_md5(alike, search)
+            contents = with_md5(alike, search)
             same_content = same_contents(paths.dataframe, contents)
             if paths.manifest.facts["summed"]:
                 passing = filter_of(same_content.select("size", "md5"))
@@ -289,38 +285,6 @@ def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
 
 
 # -- which of these paths to look up ---------------------------------------------------------------------------
-
-
-def _with_md5(unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
-    """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``CONTENTS``."""
-    tasks = search.context.cores * _TASKS_PER_CORE
-    earlier, unknown = list(search.contents), unreferenced.select("address", "size")
-    for known in earlier:
-        unknown = rows_without(unknown, known.dataframe, "address")
-    ask = _ask_for_md5(search.run.store, search.asks_twice)
-    asked = in_arrow(spread(unknown, tasks), ask, CONTENTS, fits=_few, tasks=tasks)
-    new = search.keep("contents", asked, CONTENTS)
-    search.contents.append(new)
-    # What an earlier search asked for may be more than these objects.
-    known_ones = (rows_with(known.dataframe, unreferenced, "address") for known in earlier)
-    return reduce(DataFrame.unionByName, known_ones, new.dataframe)
-
-
-def _few(asked: pa.Table) -> bool:
-    return bool(asked.num_rows <= _FEW_OBJECTS)
-
-
-@worker
-def _ask_for_md5(batches: Batches, store: StoreLocation, twice: bool) -> Batches:
-    for batch in batches:
-        addresses = batch.column("address").to_pylist()
-        known = worker_store(store).content_md5(addresses)
-        # In another order: if each answer is the one to the request before, some differ. Others may be equal and wrong,
-        # for an object between two of one content.
-        if twice and known != worker_store(store).content_md5(addresses[::-1]):
-            known = {}
-        md5 = pa.array([known.get(address, "") for address in addresses], pa.string())
-        yield pa.record_batch([batch.column("address"), batch.column("size"), md5], names=CONTENTS.names)
 
 
 def _lookups(
