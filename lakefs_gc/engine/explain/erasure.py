@@ -19,7 +19,7 @@ from lakefs_gc.engine.explain.answers import Explanation, State, as_json
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.mark_records import Outcome, recorded_paths
-from lakefs_gc.engine.explain.sources import Asked, Sources, shown_at
+from lakefs_gc.engine.explain.sources import Asked, Shown, Sources, shown_at
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError, RepositoryNotFoundError
 from lakefs_gc.formats.durable_record import digest_of
@@ -112,16 +112,17 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
             f"{history.ranges_not_read:,} of these ranges were not read for the paths: their metaranges state a first "
             "and a last path that exclude them"
         )
-    for address, places in _shown_now(sources, paths, unread).items():
+    shown = _shown_now(sources, paths, unread)
+    outside = sorted(shown.outside.union(history.outside))
+    for address, places in shown.at.items():
         paths_of.setdefault(address, set()).update(path for _, path in places)
     _add_recorded(sources, paths, paths_of, unread)
     facts = Facts(sources, sorted(paths_of), thorough=True)
     unread += [each for each in facts.unread if not (no_backups and each.startswith("backups: no backup location"))]
     unread += [
-        f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it"
-        for path, url in history.outside
+        f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it" for path, url in outside
     ]
-    everywhere = {path for found in paths_of.values() for path in found} | {path for path, _ in history.outside}
+    everywhere = {path for found in paths_of.values() for path in found} | {path for path, _ in outside}
     unread += [
         f"{path}: no object was ever there in what can be read. Check the spelling"
         for path in paths
@@ -162,8 +163,8 @@ def _is_at(found: str, path: str) -> bool:
     return found == path or (path.endswith("/") and found.startswith(path))
 
 
-def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return where branches show an object at one of ``paths`` now, committed or not, by address."""
+def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> Shown:
+    """Return where branches show an object at one of ``paths`` now, committed or not."""
     branches = sources.history.heads
     places = [(branch, path) for branch, path in product(branches, paths) if not path.endswith("/")]
     for branch, prefix in product(branches, (path for path in paths if path.endswith("/"))):

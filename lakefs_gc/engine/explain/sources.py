@@ -189,7 +189,7 @@ def staged(sources: Sources, sizes: Collection[int], *, thorough: bool = False) 
         f"{_count(listed, 'staged change', 'staged changes')} of "
         f"{_count(len(sources.history.heads), 'branch', 'branches')}"
     )
-    return shown_at(sources, places)
+    return shown_at(sources, places).at
 
 
 def _too_many_changes(listed: int, places: int) -> str:
@@ -231,16 +231,30 @@ def twins(sources: Sources, sizes: Collection[int], *, thorough: bool = False) -
         sources.not_looked_at.append(f"hidden twins since the last run: {not_looked_at}")
         return {}
     sources.looked_at.append(f"{_count(len(places), 'path', 'paths')} that may show a hidden twin")
-    return shown_at(sources, places)
+    return shown_at(sources, places).at
 
 
-def shown_at(sources: Sources, places: Collection[Place]) -> dict[str, list[Place]]:
-    """Return which of ``places`` show an object, by its address."""
+@dataclass(frozen=True)
+class Shown:
+    """The places that show an object, by its address, and what is outside the namespace: paths, and their URLs."""
+
+    at: dict[str, list[Place]]
+    outside: frozenset[tuple[str, str]]
+
+
+def shown_at(sources: Sources, places: Collection[Place]) -> Shown:
+    """Return which of ``places`` show an object."""
     found: dict[str, list[Place]] = {}
+    outside: set[tuple[str, str]] = set()
     for place, url in map_unordered(lambda at: shown_url(sources, *at), places, _CALLS_AT_ONCE):
-        for address in sources.known.keys_of(url) if url else ():
+        if not url:
+            continue
+        addresses = sources.known.keys_of(url)
+        for address in addresses:
             found.setdefault(address, []).append(place)
-    return {address: sorted(at) for address, at in found.items()}
+        if not addresses:
+            outside.add((place[1], url))
+    return Shown({address: sorted(at) for address, at in found.items()}, frozenset(outside))
 
 
 def of_last_run(

@@ -188,3 +188,29 @@ def test_an_import_from_outside_is_not_looked_at(small: LakeRepository) -> None:
     proof = prover(small, small.lake.settings)("imported", no_backups=True)
     assert proof.verdict is Verdict.UNKNOWN
     assert any("outside the namespace" in each for each in proof.not_looked_at)
+
+
+def test_what_a_branch_shows_from_outside_is_not_looked_at(small: LakeRepository) -> None:
+    """Nobody committed it. Before, another object was at the path, and is gone."""
+    prove = prover(small, small.lake.settings)
+    key = small.put("people/anna.csv")
+    small.commit()
+    small.delete("people/anna.csv")
+    small.commit()
+    small.store.delete_many([key])
+    assert prove("people/", no_backups=True).verdict is Verdict.ERASED
+    outside = small.lake.repository("outside")
+    url = outside.namespace + outside.put("x", "Anna")
+    small.branch("dev")
+    small.stage("people/anna.csv", url, branch="dev", size_bytes=4)
+    assert small.read("people/anna.csv", "dev") == b"Anna"
+    for path in ("people/anna.csv", "people/"):
+        proof = prove(path, no_backups=True)
+        assert verdicts(proof) == {key: Verdict.ERASED}
+        assert proof.verdict is Verdict.UNKNOWN
+        [unread] = proof.not_looked_at
+        assert unread == (
+            f"people/anna.csv: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it"
+        )
+    small.delete("people/anna.csv", branch="dev")
+    assert prove("people/", no_backups=True).verdict is Verdict.ERASED
