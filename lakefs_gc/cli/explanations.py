@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.explain.answers import CommitFacts, Explanation, PathHistory
+from lakefs_gc.engine.explain.answers import CommitFacts, Explanation, PathHistory, State
 from lakefs_gc.engine.explain.erasure import ErasureProof
 from lakefs_gc.engine.explain.keepers import day, short
 from lakefs_gc.engine.explain.mark_records import Marking
@@ -27,7 +27,7 @@ def sources_of(settings: Settings, repository: str) -> Sources:
 def explanation_lines(answer: Explanation) -> Iterator[str]:
     """Yield an explanation as text, without what was looked at."""
     yield answer.asked if answer.asked == answer.address or not answer.address else f"{answer.asked} = {answer.address}"
-    size = "not in the store"
+    size = "the store could not be asked for this key" if answer.state is State.UNKNOWN else "not in the store"
     if answer.size_bytes is not None and answer.last_modified is not None:
         size = f"{human_bytes(answer.size_bytes)}, last modified {day(answer.last_modified)}"
     yield f"  {answer.state.value.replace('_', ' ')}: {size}"

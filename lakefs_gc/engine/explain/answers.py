@@ -26,6 +26,8 @@ class State(StrEnum):
     """Not in the store although something refers to it, and no sweep deleted it: data loss."""
     NOT_IN_STORE = "not_in_store"
     """Not in the store, and no sweep recorded it."""
+    UNKNOWN = "unknown"
+    """The store could not be asked for this key, so whether it has the object is unknown."""
     NOT_SHOWN = "not_shown"
     """The reference shows no object at the path."""
 

@@ -196,8 +196,9 @@ def _add_recorded(sources: Sources, paths: Collection[str], paths_of: dict[str, 
 
 def _erased(explanation: Explanation) -> ErasedObject:
     remains = [*_in_store(explanation), *explanation.copies]
+    absent = Verdict.UNKNOWN if explanation.state is State.UNKNOWN else Verdict.ERASED
     return ErasedObject(
-        Verdict.REMAINS if remains else Verdict.ERASED,
+        Verdict.REMAINS if remains else absent,
         tuple(remains),
         tuple(_deletions(explanation)),
         explanation,
@@ -220,6 +221,9 @@ def _in_store(explanation: Explanation) -> Iterable[str]:
 
 def _deletions(explanation: Explanation) -> Iterable[str]:
     if explanation.exists:
+        return
+    if explanation.state is State.UNKNOWN:
+        yield "whether it is in the store is unknown: the store could not be asked for this key"
         return
     for mark in explanation.marks:
         if mark.outcome is not None:

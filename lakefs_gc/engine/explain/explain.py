@@ -19,6 +19,7 @@ from lakefs_gc.engine.explain.keepers import Commits, day, short, tags_of
 from lakefs_gc.engine.explain.mark_records import Marking, find_markings
 from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
 from lakefs_gc.engine.explain.sources import Asked, Place, Sources, of_last_run, resolve, staged, twins
+from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.run import effective_min_age_seconds
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import SafetyError
@@ -56,11 +57,6 @@ def _not_shown(asked: Asked) -> str:
     return f"{ref} shows no object at {path}. `lakefs-gc prove-erased` lists the objects that commits had there"
 
 
-def _is_key(address: str) -> bool:
-    """Return whether an object can have this key, so that the store may be asked for it."""
-    return all(part not in ("", ".", "..") for part in address.split("/"))
-
-
 class Facts:
     """Everything that was found out about the objects that are asked about."""
 
@@ -72,16 +68,21 @@ class Facts:
         for sighting in history.sightings(addresses):
             self.sightings[sighting.address].append(sighting)
         self.shown = history.showing({s.range_id for found in self.sightings.values() for s in found})
-        self.stored = store.stat_many([address for address in addresses if _is_key(address)])
+        looked_up = look_up(store, addresses)
+        self.stored, self.not_asked = looked_up.objects, looked_up.not_asked
         self.markings = find_markings(store, sources.repository, sources.namespace, addresses)
         sources.looked_at.append(f"{len(self.markings.marks):,} marks, with the ledgers of their sweeps")
+        asked = [address for address in addresses if address not in self.not_asked]
         versions, backups = (
-            find_versions(store, addresses),
-            find_backups(sources.settings.backup, sources.repository, addresses),
+            find_versions(store, asked),
+            find_backups(sources.settings.backup, sources.repository, asked),
         )
-        self.unread = (*history.unread, *self.markings.unread, *versions.unread, *backups.unread)
+        refused = [
+            f"{address}: the store could not be asked for this key: {why}" for address, why in self.not_asked.items()
+        ]
+        self.unread = (*history.unread, *self.markings.unread, *refused, *versions.unread, *backups.unread)
         sources.not_looked_at += self.unread
-        self.copies = {address: (*versions.of[address], *backups.of[address]) for address in addresses}
+        self.copies = {address: (*versions.of[address], *backups.of[address]) for address in asked}
         self._look_beside_commits(addresses, thorough)
 
     def _look_beside_commits(self, addresses: Sequence[str], thorough: bool) -> None:
@@ -123,7 +124,7 @@ class Facts:
         paths = self.commits.paths(sightings, self.shown)
         keepers = self._keepers(asked, address, info, commits, sightings)
         marks = tuple(self.markings.of[address])
-        state = _state(info, marks, keepers)
+        state = State.UNKNOWN if address in self.not_asked else _state(info, marks, keepers)
         is_garbage = state in (State.MARKED, State.UNREFERENCED)
         return Explanation(
             asked=asked.words,
@@ -136,7 +137,7 @@ class Facts:
             kept_until=_kept_until(keepers),
             expired=self.commits.expired(commits) if self.sources.history.rules else "",
             marks=marks,
-            copies=self.copies[address],
+            copies=self.copies.get(address, ()),
             would_keep=tuple(self._would_keep(paths, commits)) if is_garbage else (),
             notes=(*self._notes(sightings, commits), *self._looks_of_marks(marks)),
         )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.records.backup_location import backup_location_of
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.errors import LakeFSGCError, StorageError
@@ -56,9 +57,14 @@ def find_backups(settings: BackupSettings, repository: str, addresses: Collectio
             mark_id = folder.removeprefix(f"{repository}/").rstrip("/")
             objects = BackupPaths(repository, mark_id).objects
             keys = {objects + address: address for address in addresses}
-            for key in store.stat_many(list(keys)):
-                copies[keys[key]].append(f"backup of mark {mark_id} in {store.location.url}")
-            versions = find_versions(store, list(keys))
+            where = f"backup of mark {mark_id} in {store.location.url}"
+            stored = look_up(store, keys)
+            unread += [
+                f"{where}: the store could not be asked for {key}: {why}" for key, why in stored.not_asked.items()
+            ]
+            for key in stored.objects:
+                copies[keys[key]].append(where)
+            versions = find_versions(store, [key for key in keys if key not in stored.not_asked])
             unread += versions.unread
             for key, texts in versions.of.items():
                 copies[keys[key]] += [f"{text} (backup of mark {mark_id})" for text in texts]

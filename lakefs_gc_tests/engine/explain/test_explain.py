@@ -192,7 +192,9 @@ def test_the_ways_to_name_an_object(history: KnownHistory, open_: Open) -> None:
     for wrong in ("local://other/data/x", "lakefs://other/main/x", "lakefs://lake/main"):
         with pytest.raises(ConfigurationError):
             explain(open_(), [wrong])
-    assert explain(open_(), ["data/../x"])[0].state is State.NOT_IN_STORE
+    [refused, beside] = explain(open_(), ["data/../x", key])
+    assert (refused.state, beside.state) == (State.UNKNOWN, State.KEPT)
+    assert refused.not_looked_at[0].startswith("data/../x: the store could not be asked for this key")
 
 
 @pytest.mark.parametrize("limit", ["_MAX_CHANGES", "_MAX_LOOKUPS", "_MAX_HEAD_RANGES"])
