@@ -75,7 +75,7 @@ class Facts:
         asked = [address for address in addresses if address not in self.not_asked]
         versions, backups = (
             find_versions(store, asked),
-            find_backups(sources.settings.backup, sources.repository, asked),
+            find_backups(sources.settings.backup, sources.repository, sources.known.folders, asked),
         )
         refused = [
             f"{address}: the store could not be asked for this key: {why}" for address, why in self.not_asked.items()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lakefs_gc.config import BackupSettings
+from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
 from lakefs_gc.engine.explain.stored import look_up
-from lakefs_gc.engine.records.backup_location import backup_location_of
+from lakefs_gc.engine.records.backup_location import backup_location_of, recorded_namespace
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.errors import LakeFSGCError, StorageError
+from lakefs_gc.formats.addresses import namespaces_overlap
 from lakefs_gc.storage.base import ObjectStore, VersionedTarget
+from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.open import open_store
+
+_NAMES_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -45,19 +50,24 @@ def find_versions(store: ObjectStore, addresses: Collection[str]) -> Copies:
     return Copies(copies)
 
 
-def find_backups(settings: BackupSettings, repository: str, addresses: Collection[str]) -> Copies:
-    """Return the backups of a repository that hold a copy of each object, complete or not. The store is asked."""
+def find_backups(
+    settings: BackupSettings, repository: str, namespaces: Collection[str], addresses: Collection[str]
+) -> Copies:
+    """Return the backups of a repository that hold a copy of each object, complete or not. The store is asked.
+
+    Backups stay below the name that the repository had when they were made. So those below other names count, too, if
+    they are of its namespace, of which ``namespaces`` are the spellings.
+    """
     copies: dict[str, list[str]] = {address: [] for address in addresses}
     if not settings.url:
         return Copies(copies, ("backups: no backup location is configured (backup.url)",))
     try:
         store = open_store(backup_location_of(settings))
-        unread: list[str] = []
-        for folder in sorted(store.list_level(f"{repository}/")[0]):
-            mark_id = folder.removeprefix(f"{repository}/").rstrip("/")
-            objects = BackupPaths(repository, mark_id).objects
-            keys = {objects + address: address for address in addresses}
-            where = f"backup of mark {mark_id} in {store.location.url}"
+        backups, unread = _backups_of(store, repository, namespaces)
+        for paths in backups:
+            of_other_name = f" of {paths.repository}" if paths.repository != repository else ""
+            where = f"backup of mark {paths.mark_id}{of_other_name} in {store.location.url}"
+            keys = {paths.objects + address: address for address in addresses}
             stored = look_up(store, keys)
             unread += [
                 f"{where}: the store could not be asked for {key}: {why}" for key, why in stored.not_asked.items()
@@ -67,7 +77,47 @@ def find_backups(settings: BackupSettings, repository: str, addresses: Collectio
             versions = find_versions(store, [key for key in keys if key not in stored.not_asked])
             unread += versions.unread
             for key, texts in versions.of.items():
-                copies[keys[key]] += [f"{text} (backup of mark {mark_id})" for text in texts]
+                copies[keys[key]] += [f"{text} (backup of mark {paths.mark_id}{of_other_name})" for text in texts]
     except LakeFSGCError as error:
         return Copies(copies, (f"backups in {settings.url}: {error.message}",))
     return Copies(copies, tuple(dict.fromkeys(unread)))
+
+
+def _backups_of(
+    store: ObjectStore, repository: str, namespaces: Collection[str]
+) -> tuple[list[BackupPaths], list[str]]:
+    """Return all backups of a repository, also below its former names, and what could not be read."""
+    folders = (folder.rstrip("/") for folder in store.list_level("")[0])
+    names = [name for name in folders if name == repository or re.fullmatch(REPOSITORY_NAME, name)]
+    backups: list[BackupPaths] = []
+    unread: list[str] = []
+
+    def below(name: str) -> tuple[list[BackupPaths], list[str]]:
+        of_name, not_read = [], []
+        try:
+            levels = store.list_level(f"{name}/")[0]
+        except LakeFSGCError as error:
+            return [], [f"backups in {store.location.url} below {name}/: {error.message}"]
+        for level in levels:
+            mark_id = level.removeprefix(f"{name}/").rstrip("/")
+            try:
+                paths = BackupPaths(name, mark_id)
+                if name == repository or _may_be_of(store, paths, namespaces):
+                    of_name.append(paths)
+            except LakeFSGCError as error:
+                not_read.append(f"backup of mark {mark_id} of {name} in {store.location.url}: {error.message}")
+        return of_name, not_read
+
+    for _, (of_name, not_read) in map_unordered(below, names, _NAMES_AT_ONCE):
+        backups += of_name
+        unread += not_read
+    return sorted(backups, key=lambda each: each.folder), sorted(unread)
+
+
+def _may_be_of(store: ObjectStore, paths: BackupPaths, namespaces: Collection[str]) -> bool:
+    """Return whether a backup may be of a namespace. Raise if its record cannot be read.
+
+    One without a record may be of any namespace.
+    """
+    recorded = recorded_namespace(store, paths)
+    return not recorded or any(namespaces_overlap(recorded, each) for each in namespaces)

@@ -187,6 +187,18 @@ def _noted_namespace(store: ObjectStore, paths: BackupPaths) -> str:
         return ""
 
 
+def recorded_namespace(store: ObjectStore, paths: BackupPaths) -> str:
+    """Return the namespace that the records of a backup name; empty if it has no record. Raise if one is damaged."""
+    try:
+        return Backup.from_json(store.read(paths.manifest), paths.manifest).namespace
+    except ObjectNotFoundError:  # not complete
+        pass
+    try:
+        return BackupStart.from_json(store.read(paths.began), paths.began).namespace
+    except ObjectNotFoundError:
+        return ""
+
+
 def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backup:
     """Return the backup of a mark. Without a repository, raise ``BackupError`` unless exactly one has such a backup."""
     if repository:

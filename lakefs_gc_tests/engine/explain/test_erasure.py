@@ -13,12 +13,15 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.explain.erasure import ErasureProof, Verdict, prove_erased
 from lakefs_gc.engine.explain.sources import open_sources
+from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark_facts import facts_key
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError
 from lakefs_gc.formats.durable_record import digest_of
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.report.erasure_page import erasure_page
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.known_history import KnownHistory
 from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
@@ -214,3 +217,29 @@ def test_what_a_branch_shows_from_outside_is_not_looked_at(small: LakeRepository
         )
     small.delete("people/anna.csv", branch="dev")
     assert prove("people/", no_backups=True).verdict is Verdict.ERASED
+
+
+@pytest.mark.long(40)
+def test_a_backup_below_a_former_name_remains(spark: SparkSession, small: LakeRepository, tmp_path: Path) -> None:
+    """The repository was re-created with its namespace under another name."""
+    (tmp_path / "backups").mkdir()
+    backups = Backups(StoreLocation((tmp_path / "backups").as_uri()))
+    prove = prover(small, small.lake.settings)
+    backup = BackupSettings(url=backups.location.url)
+    key = small.put("people/anna.csv", "Anna")
+    small.commit()
+    small.delete("people/anna.csv")
+    small.commit()
+    collector = Collector(spark, small)
+    mark = collector.mark_objects(key)
+    backups.back_up(spark, collector, mark)
+    collector.sweep(mark, live=[])
+    shutil.move(tmp_path / "backups" / "lake", tmp_path / "backups" / "lake-before")
+    proof = prove("people/anna.csv", backup=backup)
+    assert proof.verdict is Verdict.REMAINS
+    assert proof.objects[0].remains == (f"backup of mark {mark.mark_id} of lake-before in {backup.url}",)
+    manifest = BackupPaths("lake-before", mark.mark_id).manifest
+    backups.store.put(manifest, backups.store.read(manifest).replace(b"local://lake/", b"local://fake/"))
+    unknown = prove("people/anna.csv", backup=backup)
+    assert unknown.verdict is Verdict.UNKNOWN
+    assert "was changed after it was written" in unknown.not_looked_at[0]

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
+from lakefs_gc.engine.explain.remaining_copies import Copies, find_backups, find_versions
+from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
 from lakefs_gc.errors import AccessDeniedError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import EPOCH
 
 
 @pytest.fixture
@@ -74,16 +77,64 @@ def test_copies_that_azure_and_google_keep_are_unknown_and_no_error(url: str, mo
     assert "cannot be listed: deleted objects are kept" in unread
 
 
+NAMESPACE, OTHER_NAMESPACE = "s3://bucket/lake/", "s3://bucket/other/"
+
+
+def put_copy(store: ObjectStore, repository: str, mark_id: str, *keys: str, namespace: str = "") -> BackupPaths:
+    """Put copies into a backup, with the note of its begin if there is a ``namespace``."""
+    paths = BackupPaths(repository, mark_id)
+    for key in keys:
+        store.put(paths.objects + key, b"")
+    if namespace:
+        store.put(paths.began, BackupStart(mark_id, namespace, "sha256:0", EPOCH).to_json())
+    return paths
+
+
+def named_marks(found: Copies) -> dict[str, list[str]]:
+    return {key: [text.split()[3] for text in texts] for key, texts in found.of.items() if texts}
+
+
 def test_each_backup_with_a_copy_is_named(tmp_path: Path) -> None:
     store = open_store(StoreLocation(tmp_path.as_uri()))
-    store.put("lake/m1/objects/data/s/once", b"")
-    store.put("lake/m2/objects/data/s/once", b"")  # incomplete: it has no manifest, but a copy all the same
-    store.put("lake/m2/objects/data/s/twice", b"")
-    store.put("other/m3/objects/data/s/never", b"")
-    found = find_backups(BackupSettings(url=tmp_path.as_uri()), "lake", KEYS)
+    put_copy(store, "lake", "m1", "data/s/once")
+    put_copy(store, "lake", "m2", "data/s/once", "data/s/twice")  # incomplete: it has no manifest, but copies
+    put_copy(store, "other", "m3", "data/s/never", namespace=OTHER_NAMESPACE)
+    settings = BackupSettings(url=tmp_path.as_uri())
+    found = find_backups(settings, "lake", [NAMESPACE], KEYS)
     assert found.unread == ()
-    marks = {key: [text.split()[3] for text in texts] for key, texts in found.of.items() if texts}
-    assert marks == {"data/s/once": ["m1", "m2"], "data/s/twice": ["m2"]}
-    assert find_backups(BackupSettings(), "lake", KEYS).unread
+    assert named_marks(found) == {"data/s/once": ["m1", "m2"], "data/s/twice": ["m2"]}
+    assert find_backups(BackupSettings(), "lake", [NAMESPACE], KEYS).unread
     missing = BackupSettings(url=(tmp_path / "not-mounted").as_uri())
-    assert "not-mounted" in find_backups(missing, "lake", KEYS).unread[0]
+    assert "not-mounted" in find_backups(missing, "lake", [NAMESPACE], KEYS).unread[0]
+
+
+def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
+    """Also one without a record. One whose record is damaged is unknown, and so is one that has no mark id."""
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    put_copy(store, "lake-before", "m1", "data/s/once", namespace=NAMESPACE)
+    put_copy(store, "lake-before", "m2", "data/s/twice")
+    put_copy(store, "other", "m3", *KEYS, namespace=OTHER_NAMESPACE)
+    put_copy(store, "lake", "m4", "data/s/erased", namespace=OTHER_NAMESPACE)  # of a deleted repository of this name
+    settings = BackupSettings(url=tmp_path.as_uri())
+    found = find_backups(settings, "lake", ["s3://alias/lake/", NAMESPACE], KEYS)
+    assert found.unread == ()
+    assert named_marks(found) == {"data/s/once": ["m1"], "data/s/twice": ["m2"], "data/s/erased": ["m4"]}
+    assert found.of["data/s/once"] == [f"backup of mark m1 of lake-before in {tmp_path.as_uri()}"]
+
+    damaged = put_copy(store, "lake-before", "m5", "data/s/deleted", namespace=NAMESPACE)
+    store.put(damaged.began, store.read(damaged.began)[:-9])
+    store.put("other/no mark/x", b"")
+    found = find_backups(settings, "lake", [NAMESPACE], KEYS)
+    assert [each.split(" in ")[0] for each in found.unread] == [
+        "backup of mark m5 of lake-before",
+        "backup of mark no mark of other",
+    ]
+    assert named_marks(found)["data/s/once"] == ["m1"]
+
+
+def test_a_key_that_the_backup_location_cannot_have_hides_no_other_copy(tmp_path: Path) -> None:
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    put_copy(store, "lake", "m1", "data/s/once")
+    found = find_backups(BackupSettings(url=tmp_path.as_uri()), "lake", [NAMESPACE], ("data//once", "data/s/once"))
+    assert named_marks(found) == {"data/s/once": ["m1"]}
+    assert "could not be asked for lake/m1/objects/data//once" in found.unread[0]
