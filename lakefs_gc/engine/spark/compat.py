@@ -118,10 +118,9 @@ def from_arrow(spark: SparkSession, table: pa.Table, struct: StructType) -> Data
     # Spark takes a batch without rows for the end of the table, so all rows after it would be lost.
     filled = [batch for batch in table.to_batches() if batch.num_rows]
     table = pa.Table.from_batches(filled, table.schema) if filled else table.schema.empty_table()
-    if hasattr(spark, "_jsparkSession"):
-        rows = cast(DataFrame, _table_frame()(spark, table.cast(arrow_schema(struct)), struct))
-    else:
-        rows = spark.createDataFrame(table, struct)
+    table = table.cast(arrow_schema(struct))
+    frame = _table_frame() if hasattr(spark, "_jsparkSession") else _remote_table_frame()
+    rows = cast(DataFrame, frame(spark, table, struct))
     _TABLES[rows] = table
     return rows
 
@@ -163,6 +162,40 @@ def _table_frame() -> Any:
     return TableFrame
 
 
+@cache
+def _remote_table_frame() -> Any:
+    """Return the class of DataFrames of a server of Spark Connect that are sent to it when it first needs them.
+
+    Otherwise each table has the server asked for settings, and then for the columns that it was just told.
+    """
+    from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame
+
+    remote: Any = RemoteFrame
+
+    class RemoteTableFrame(remote):  # type: ignore[misc]
+        """An Arrow table as a DataFrame."""
+
+        def __new__(cls, *_: Any) -> Any:
+            return object.__new__(cls)
+
+        def __init__(self, session: Any, table: pa.Table, struct: StructType) -> None:
+            self._arrow, self._struct, self._sent = table, struct, self  # the class insists on a plan
+            super().__init__(self, session)
+            self._cached_schema, self._sent = struct, None
+
+        @property
+        def _plan(self) -> Any:
+            if self._sent is None:
+                self._sent = self._session.createDataFrame(self._arrow, self._struct)._plan
+            return self._sent
+
+        @_plan.setter
+        def _plan(self, plan: Any) -> None:
+            """What the class sets is not needed."""
+
+    return RemoteTableFrame
+
+
 def _java_rows(session: Any, table: pa.Table, struct: StructType) -> Any:
     """Return a table as Java's DataFrame, sent as Spark 3.5 to 4.3 send a DataFrame of pandas.
 
@@ -182,8 +215,7 @@ def _java_rows(session: Any, table: pa.Table, struct: StructType) -> Any:
 
 def known_table(rows: DataFrame) -> pa.Table | None:
     """Return the Arrow table that a DataFrame was made of (``from_arrow``); None if Spark computes its rows."""
-    table = _TABLES.get(rows)
-    return None if table is None else table.cast(arrow_schema(rows.schema))
+    return _TABLES.get(rows)
 
 
 def to_arrow(rows: DataFrame) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, cast
 
 from dagster_pyspark import LazyPySparkResource
@@ -38,8 +39,14 @@ class SparkResource(LazyPySparkResource):
 
     @property
     def cores(self) -> int:
-        """Return how many tasks run at once: ``spark.default.parallelism``, or Spark's own number."""
+        """Return how many tasks run at once: ``spark.default.parallelism``, or Spark's own number.
+
+        In a small run on a server of Spark Connect, it is the number of cores of this machine.
+        """
         if not self._cores:
+            if self.is_small and "spark.remote" in self.spark_config:
+                # This process does the work, and a server of Spark Connect is asked by a query of half a second.
+                return os.cpu_count() or 1
             self._cores = parallel_tasks(self.session)
         return self._cores
 
