@@ -179,7 +179,8 @@ def _remote_table_frame() -> Any:
             return object.__new__(cls)
 
         def __init__(self, session: Any, table: pa.Table, struct: StructType) -> None:
-            self._arrow, self._struct, self._sent = table, struct, self  # the class insists on a plan
+            self._arrow, self._struct = table, struct
+            self._sent: Any = self  # the class insists on a plan
             super().__init__(self, session)
             self._cached_schema, self._sent = struct, None
 
