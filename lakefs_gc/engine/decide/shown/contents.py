@@ -24,7 +24,7 @@ from lakefs_gc.storage.location import StoreLocation
 
 _FEW_OBJECTS = 3_000  # by as many HEAD requests a small run is slower in its one process than by workers
 _TASKS_PER_CORE = 4
-_OBJECTS_READ = 8
+_OBJECTS_READ = 32
 """Of each batch, to see that the MD5s are those of the content."""
 _LARGEST_READ_BYTES = 4 * 1024**2
 """Of the objects that are read; if all are larger, the smallest one is read."""
@@ -71,7 +71,7 @@ def _are_of_content(store: ObjectStore, md5s: Mapping[str, str], sizes: Mapping[
     ``sizes`` in bytes are those of all objects, by address.
     """
     small = sorted(address for address in md5s if 0 < sizes[address] <= _LARGEST_READ_BYTES)
-    sample = small[:: max(1, len(small) // _OBJECTS_READ)][:_OBJECTS_READ]
+    sample = small[:: -(-len(small) // _OBJECTS_READ) or 1]
     has_been_read = False
     for address in sample or sorted(md5s, key=lambda address: (sizes[address], address))[:1]:
         with suppress(ObjectNotFoundError), store.open_read(address) as content:

@@ -80,6 +80,17 @@ def test_what_only_looks_like_an_md5_tells_nothing(
     assert collected(spark, in_s3) == ({of_other_size}, dict.fromkeys((twin, garbage), _SHIELDED))
 
 
+def test_the_sample_is_of_all_objects(
+    spark: SparkSession, in_s3: LakeRepository, levelled_s3: LevelledS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may have some objects as they are, and others encrypted."""
+    monkeypatch.setattr(contents, "_OBJECTS_READ", 4)
+    plain = {in_s3.put_stray(f"data/a/{number}", b"65432%d" % number) for number in range(4)}
+    encrypted = {in_s3.put_stray(f"data/b/{number}", b"secret") for number in range(3)}
+    states_md5s(levelled_s3, lambda content: content[::-1] if content == b"secret" else content)
+    assert collected(spark, in_s3) == (set(), dict.fromkeys(plain | encrypted, _SHIELDED))
+
+
 def test_md5s_of_objects_that_cannot_be_read_any_more_tell_nothing(
     spark: SparkSession, in_s3: LakeRepository, levelled_s3: LevelledS3
 ) -> None:
