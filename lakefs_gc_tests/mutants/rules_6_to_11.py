@@ -85,7 +85,7 @@ MUTANTS = (
     never(
         6,
         "a sweep waits for commits that were in progress at its mark",
-        "engine/sweep/sweep.py",
+        "engine/sweep/commit_wait.py",
         "wait_seconds > 0",
         "engine/sweep/test_sweep.py",
         "waits",

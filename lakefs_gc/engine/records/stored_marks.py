@@ -186,7 +186,7 @@ class MarkAge:
 def ready_at(mark: Mark, safety: SafetyParameters) -> datetime:
     """Return the time, on the store's clock, by which every commit that was in progress at the mark has ended.
 
-    The wait is that of ``sweep.wait_for_commits``, which measures the age of the mark again.
+    The wait is that of ``commit_wait.wait_for_commits``, which measures the age of the mark again.
     """
     minutes = max(safety.longest_commit_minutes, mark.longest_commit_minutes)
     return mark.created_at + (timedelta(minutes=minutes) + safety.two_clocks_apart if minutes else timedelta())

@@ -21,7 +21,7 @@ from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, StoreClock
+from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, Deadline, StoreClock
 from lakefs_gc.errors import CorruptFileError, StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
@@ -61,9 +61,9 @@ class DeleteTask:
 
     ``ledger_folder`` and ``restores_folder`` are folders of the mark, and ``mark_file`` is a file of it;
     ``sequence`` names this pass in the ledger.
-    ``cutoff`` (the mark's) stands in for the time of an object whose time the mark does not record. ``deadline`` is the
-    time on the store's clock, in seconds since 1970, after which no worker begins a bulk delete. No worker begins one
-    either once ``restores_folder`` has a note of a restore that is not in ``known_restores``, or the stop of this pass.
+    ``cutoff`` (the mark's) stands in for the time of an object whose time the mark does not record. After ``deadline``
+    no worker begins a bulk delete, nor once ``restores_folder`` has a note of a restore that is not in
+    ``known_restores``, or the stop of this pass.
     """
 
     store: StoreLocation
@@ -73,7 +73,7 @@ class DeleteTask:
     objects_per_request: int
     cutoff: datetime
     delete_versions: bool
-    deadline: float
+    deadline: Deadline
     pacing: Pacing
     restores_folder: str
     known_restores: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ def _delete(
     clock = StoreClock(namespace)
 
     def has_ended() -> bool:
-        return stopped.is_set() or clock.latest() > task.deadline
+        return stopped.is_set() or task.deadline.has_passed(clock.latest())
 
     def must_stop() -> bool:
         if not stopped.is_set() and is_stopped(namespace, task.restores_folder, task.sequence, task.known_restores):

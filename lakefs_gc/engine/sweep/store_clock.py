@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 from lakefs_gc.storage.base import ObjectStore
@@ -10,6 +11,10 @@ from lakefs_gc.storage.base import ObjectStore
 CLOCK_GRAIN = timedelta(seconds=1)
 """How much later than stated a store's time may be. HEAD, GET and its clock report whole seconds, a listing reports
 milliseconds."""
+
+
+_APART_SECONDS = 60
+"""How much the clocks of a store's machines may differ."""
 
 
 class StoreClock:
@@ -25,6 +30,18 @@ class StoreClock:
         return self._store_time + max(time.time() - self._time, time.monotonic() - self._steady)
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """Until when deletes may begin, in seconds since 1970 on the store's clock, which showed ``set_at`` then."""
+
+    set_at: float
+    until: float
+
+    def has_passed(self, store_time: float) -> bool:
+        """Return whether no delete may begin at this time. One before ``set_at``: the clock was set back."""
+        return not self.set_at - _APART_SECONDS <= store_time <= self.until
+
+
 class LookAge:
     """The age of a second look that begins now, and how old it may become.
 
@@ -35,11 +52,8 @@ class LookAge:
         self._store, self._clock = store, StoreClock(store)
         self._until = self._clock.latest() - CLOCK_GRAIN.total_seconds() + max_age_minutes * 60
 
-    def deadline(self) -> float | None:
-        """Return until when deletes may begin, in seconds since 1970 on the store's clock as it is now.
-
-        None: the look is too old.
-        """
+    def deadline(self) -> Deadline | None:
+        """Return until when deletes may begin; None: the look is too old."""
         now = self._store.now().timestamp()
         seconds_left = self._until - max(now, self._clock.latest())
-        return now + seconds_left if seconds_left >= 0 else None
+        return Deadline(now, now + seconds_left) if seconds_left >= 0 else None

@@ -11,13 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
 
-from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing.existence import only_absent
 from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
 from lakefs_gc.engine.progress import RUN_PROGRESS
@@ -25,7 +23,6 @@ from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.records.restore_log import refuse_restored
-from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
@@ -34,11 +31,10 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
-from lakefs_gc.engine.sweep.store_clock import LookAge
+from lakefs_gc.engine.sweep.store_clock import Deadline, LookAge
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
-from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -118,34 +114,6 @@ def sweep(
     )
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "only": only.value, "looks": passes.looks}
     return StageOutput(recorded, began_at, facts), result
-
-
-def wait_for_commits(
-    store: ObjectStore, mark: Mark, safety: SafetyParameters, sleep: Callable[[float], None] = time.sleep
-) -> None:
-    """Wait until every commit that was in progress when the mark was made has ended (rule 6).
-
-    The reason: while a commit is in progress, an object that it commits and whose path is then written again is in no
-    list of the server (``lakefs-gc designs show 6 without-wait``).
-
-    The wait lasts until the mark is ``longest_commit_minutes`` old: the setting with which the mark was made or the
-    current one, whichever is longer, because the sweep may run without the repository's own settings. 0 disables it.
-
-    The mark's age is measured on the store's clock at both ends. A store may consist of many machines, and the clock of
-    one may be set meanwhile. Each time may be wrong by the allowed skew, so twice the skew is added. The wait itself is
-    measured on this machine's steady clock. Raises ``ClockSkewError``, as ``age_of`` does.
-    """
-    minutes = max(safety.longest_commit_minutes, mark.longest_commit_minutes)
-    if not minutes:
-        return
-    required_age = timedelta(minutes=minutes) + safety.two_clocks_apart
-    wait_seconds = (required_age - age_of(store, mark, safety).least).total_seconds()
-    if wait_seconds > 0:
-        logger.info(
-            "mark %s: waiting %.0f s for commits that were in progress when it was made", mark.mark_id, wait_seconds
-        )
-        with RUN_PROGRESS.step("waiting_for_commits", seconds=wait_seconds):
-            sleep(wait_seconds)
 
 
 class _Passes:
@@ -347,7 +315,7 @@ class _Passes:
     def _age_of_look(self) -> LookAge:
         return LookAge(self._store, self._settings.max_look_age_minutes)
 
-    def _deadline(self, age: LookAge) -> float:
+    def _deadline(self, age: LookAge) -> Deadline:
         if (deadline := age.deadline()) is None:
             minutes = f"{self._settings.max_look_age_minutes:g}"
             raise StaleLookError(
@@ -358,7 +326,7 @@ class _Passes:
             )
         return deadline
 
-    def _delete(self, plan: Dataset, sequence: str, deadline: float) -> int:
+    def _delete(self, plan: Dataset, sequence: str, deadline: Deadline) -> int:
         """Delete the objects of a plan (columns ``PLAN``), and return how many remain.
 
         Raises ``StaleLookError`` if all remain.

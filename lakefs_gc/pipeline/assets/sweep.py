@@ -7,6 +7,7 @@ from lakefs_gc.engine.records.approval import VIA_DAGSTER
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep import sweep as stage
+from lakefs_gc.engine.sweep.commit_wait import wait_for_commits
 from lakefs_gc.engine.sweep.outcomes import failures
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed, check_preconditions
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
@@ -79,7 +80,7 @@ def sweep(
             f"mark {marked.mark.mark_id}{config.only.words} approved by {approval.approved_by} via "
             f"{approval.approved_via}"
         )
-        stage.wait_for_commits(marked.store, marked.mark, run_context.safety)
+        wait_for_commits(marked.store, marked.mark, run_context.safety)
         run, second_look = permit.second_look(run_context, run_key)
     output, result = stage.sweep(
         run_context,

@@ -22,6 +22,7 @@ from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed
+from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -281,7 +282,7 @@ def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
             objects_per_request=10,
             cutoff=at,
             delete_versions=False,
-            deadline=time.time() + 600,
+            deadline=Deadline(time.time(), time.time() + 600),
             pacing=Pacing(1, 0.0),
             restores_folder=paths.restores,
         )

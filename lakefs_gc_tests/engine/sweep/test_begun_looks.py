@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.shown import hidden_twins
 from lakefs_gc.engine.sweep import second_look, store_clock, sweep
+from lakefs_gc.engine.sweep.run_deletes import run_deletes
 from lakefs_gc.errors import StaleLookError
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.storage.local import LocalStore
@@ -89,6 +91,21 @@ def test_a_look_is_as_old_as_its_beginning(looking: Looking, set_back: timedelta
     looking.patch.setattr(store_clock, "time", steady)
     with pytest.raises(StaleLookError):
         looking.collector.sweep(looking.mark, live=[], begin_look=begin_for_an_hour, small=True)
+    assert looking.repository.store.stat_many([looking.key, looking.garbage]).keys() == {looking.key, looking.garbage}
+
+
+def test_a_clock_that_is_set_back_while_the_deletes_wait(looking: Looking) -> None:
+    now, shown = LocalStore.now, timedelta()
+    looking.patch.setattr(LocalStore, "now", lambda store: now(store) + shown)
+
+    def after_waiting(*arguments: Any, **options: Any) -> tuple[int, int]:
+        nonlocal shown
+        shown = timedelta(hours=-1)
+        return run_deletes(*arguments, **options)
+
+    looking.patch.setattr(sweep, "run_deletes", after_waiting)
+    with pytest.raises(StaleLookError):
+        looking.collector.sweep(looking.mark, live=[], small=True)
     assert looking.repository.store.stat_many([looking.key, looking.garbage]).keys() == {looking.key, looking.garbage}
 
 

@@ -19,6 +19,7 @@ from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects, delete_objects_here
+from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
@@ -69,7 +70,7 @@ def delete(
         objects_per_request=1,
         cutoff=now,
         delete_versions=versions,
-        deadline=until,
+        deadline=Deadline(0.0, until),
         pacing=Pacing(1, 0.0),
         restores_folder="restores/",
     )

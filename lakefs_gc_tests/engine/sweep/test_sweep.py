@@ -18,9 +18,10 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.sweep.commit_wait import wait_for_commits
 from lakefs_gc.engine.sweep.deletion import DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import read_result
-from lakefs_gc.engine.sweep.sweep import wait_for_commits
+from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc.storage.open import open_store
@@ -171,7 +172,7 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
         objects_per_request=2,
         cutoff=utc_now(),
         delete_versions=False,
-        deadline=time.time() + 60,
+        deadline=Deadline(time.time(), time.time() + 60),
         pacing=Pacing(1, 0),
         restores_folder="restores/",
     )

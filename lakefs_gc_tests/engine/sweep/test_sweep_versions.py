@@ -17,6 +17,7 @@ from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.backup_location import require_backup
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.sweep import deletion
+from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
@@ -112,7 +113,7 @@ def test_what_came_back_after_the_look_keeps_every_version(
         objects_per_request=10,
         cutoff=datetime.now(UTC),
         delete_versions=True,
-        deadline=time.time() + 3600,
+        deadline=Deadline(time.time(), time.time() + 3600),
         pacing=deletion.Pacing(1, 0.0),
         restores_folder="restores/",
     )

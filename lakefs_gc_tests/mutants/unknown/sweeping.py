@@ -40,6 +40,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         6,
+        "a clock that is set back while deletes wait ends them",
+        "engine/sweep/store_clock.py",
+        "not self.set_at - _APART_SECONDS <= store_time <= self.until",
+        "store_time > self.until",
+        "engine/sweep/test_begun_looks.py",
+        "while_the_deletes_wait",
+    ),
+    Mutant(
+        6,
         "a look ages although the store's clock is set back",
         "engine/sweep/store_clock.py",
         "self._until - max(now, self._clock.latest())",
@@ -164,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a wait counts from the later of a mark's times",
-        "engine/sweep/sweep.py",
+        "engine/sweep/commit_wait.py",
         "age_of(store, mark, safety).least",
         "age_of(store, mark, safety).most",
         "engine/sweep/test_sweep.py",
@@ -173,7 +182,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the wait includes twice the allowed skew",
-        "engine/sweep/sweep.py",
+        "engine/sweep/commit_wait.py",
         " + safety.two_clocks_apart",
         "",
         "engine/sweep/test_sweep.py",
@@ -208,7 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a sweep waits as long as the mark's own settings require",
-        "engine/sweep/sweep.py",
+        "engine/sweep/commit_wait.py",
         "max(safety.longest_commit_minutes, mark.longest_commit_minutes)",
         "safety.longest_commit_minutes",
         "engine/sweep/test_sweep.py",

@@ -8,8 +8,8 @@ import pytest
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.mark import MarkPaths
-from lakefs_gc.engine.sweep import sweep as sweep_stage
 from lakefs_gc.errors import ApprovalError, ClockSkewError, SafetyError
+from lakefs_gc.pipeline.assets import sweep as sweep_asset
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values
 from lakefs_gc_tests.support.collector import STAGES
@@ -52,7 +52,7 @@ def test_the_age_of_a_mark_goes_by_the_stores_clock(
     def wait(store: LocalStore, mark: object, safety: SafetyParameters) -> None:
         waited.append((store.location.folder_url, safety.longest_commit_minutes))
 
-    monkeypatch.setattr(sweep_stage, "wait_for_commits", wait)
+    monkeypatch.setattr(sweep_asset, "wait_for_commits", wait)
     assert location.run("gc_sweep", RUN).success
     assert waited == [(repository.location.folder_url, 0.0)]
 
