@@ -16,6 +16,7 @@ from lakefs_gc_tests.mutants.unknown import (
     metadata,
     moves,
     sweeping,
+    times,
     workspace,
 )
 
@@ -29,6 +30,7 @@ MUTANTS = (
     *connections.MUTANTS,
     *moves.MUTANTS,
     *sweeping.MUTANTS,
+    *times.MUTANTS,
     *google.MUTANTS,
     *inventories.MUTANTS,
     *lists.MUTANTS,
