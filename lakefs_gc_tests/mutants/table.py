@@ -8,6 +8,7 @@ from lakefs_gc_tests.mutants.unknown import (
     answers,
     approvals,
     connections,
+    erasures,
     evidence,
     google,
     inventories,
@@ -36,5 +37,6 @@ MUTANTS = (
     *lists.MUTANTS,
     *matches.MUTANTS,
     *answers.MUTANTS,
+    *erasures.MUTANTS,
     *workspace.MUTANTS,
 )

@@ -19,10 +19,11 @@ from lakefs_gc.engine.explain.answers import Explanation, State, as_json
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.mark_records import Outcome, recorded_paths
-from lakefs_gc.engine.explain.sources import Asked, Shown, Sources, shown_at
+from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError, RepositoryNotFoundError
 from lakefs_gc.formats.durable_record import digest_of
+from lakefs_gc.lakefs.pagination import REPLACEMENT_CHARACTER
 
 _MOST_SHOWN = 1000
 """The most objects below a prefix that one call of the API returns."""
@@ -167,15 +168,20 @@ def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> S
     """Return where branches show an object at one of ``paths`` now, committed or not."""
     branches = sources.history.heads
     places = [(branch, path) for branch, path in product(branches, paths) if not path.endswith("/")]
+    # A path that is not UTF-8 is listed with replacement characters, and cannot be looked up: so the URLs count, too.
+    listed: list[tuple[Place, str]] = []
     for branch, prefix in product(branches, (path for path in paths if path.endswith("/"))):
         try:
-            shown = sources.server.shown_objects(sources.repository, branch, _MOST_SHOWN, prefix=prefix)
+            shown, has_more = sources.server.shown_page(sources.repository, branch, _MOST_SHOWN, prefix=prefix)
         except RepositoryNotFoundError:  # the branch was deleted meanwhile
             continue
-        if len(shown) == _MOST_SHOWN:
+        if has_more:
             unread.append(f"{prefix} on branch {branch}: staged objects behind the first {_MOST_SHOWN:,} paths")
+        if any(REPLACEMENT_CHARACTER in path for path in shown):
+            unread.append(f"{prefix} on branch {branch}: a path is not UTF-8, and the server lists several as one")
         places += [(branch, path) for path in shown]
-    return shown_at(sources, places)
+        listed += [((branch, path), url) for path, url in shown.items()]
+    return shown_at(sources, places, listed)
 
 
 def _add_recorded(sources: Sources, paths: Collection[str], paths_of: dict[str, set[str]], unread: list[str]) -> None:

@@ -6,10 +6,10 @@ nothing (rule 12).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.explain.history import History
@@ -242,16 +242,17 @@ class Shown:
     outside: frozenset[tuple[str, str]]
 
 
-def shown_at(sources: Sources, places: Collection[Place]) -> Shown:
-    """Return which of ``places`` show an object."""
-    found: dict[str, list[Place]] = {}
+def shown_at(sources: Sources, places: Collection[Place], listed: Iterable[tuple[Place, str]] = ()) -> Shown:
+    """Return which of ``places`` show an object. ``listed`` are places whose URL a list has shown already."""
+    found: dict[str, set[Place]] = {}
     outside: set[tuple[str, str]] = set()
-    for place, url in map_unordered(lambda at: shown_url(sources, *at), places, _CALLS_AT_ONCE):
+    looked_up = map_unordered(lambda at: shown_url(sources, *at), places, _CALLS_AT_ONCE)
+    for place, url in chain(listed, looked_up):
         if not url:
             continue
         addresses = sources.known.keys_of(url)
         for address in addresses:
-            found.setdefault(address, []).append(place)
+            found.setdefault(address, set()).add(place)
         if not addresses:
             outside.add((place[1], url))
     return Shown({address: sorted(at) for address, at in found.items()}, frozenset(outside))

@@ -1,8 +1,9 @@
-"""A repository with a known history, made once: no test of an answer changes it."""
+"""A repository with a known history, made once: no test of an answer changes it. And an empty one for each test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,7 +12,7 @@ from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.known_history import KnownHistory
-from lakefs_gc_tests.support.lake import Lake
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +28,9 @@ def answer_settings(history: KnownHistory) -> Settings:
     """Settings that name the workspace and the backup location of the history."""
     backups = history.repository.lake.folder.parent / "backups"
     return history.repository.lake.settings.model_copy(update={"backup": BackupSettings(url=backups.as_uri())})
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[LakeRepository]:
+    with Lake(tmp_path / "lake") as lake:
+        yield lake.repository()

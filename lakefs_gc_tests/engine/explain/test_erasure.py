@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.explain.erasure import ErasureProof, Verdict, prove_erased
-from lakefs_gc.engine.explain.sources import open_sources
+from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark_facts import facts_key
-from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError
 from lakefs_gc.formats.durable_record import digest_of
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.report.erasure_page import erasure_page
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.known_history import KnownHistory
-from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.lake import LakeRepository, keys_below
 from lakefs_gc_tests.support.mark_facts import write_facts_of
-
-Prove = Callable[..., ErasureProof]
-
-
-def prover(repository: LakeRepository, settings: Settings) -> Prove:
-    def prove(*paths: str, no_backups: bool = False, **changes: object) -> ErasureProof:
-        changed = settings.model_copy(update=changes)
-        server = LakeFSClient(repository.lake.credentials)
-        sources = open_sources("lake", server, changed, Workspace(changed.resolved_work_url()))
-        return prove_erased(sources, paths, no_backups=no_backups)
-
-    return prove
-
-
-def verdicts(proof: ErasureProof) -> dict[str, Verdict]:
-    return {each.explanation.address: each.verdict for each in proof.objects}
+from lakefs_gc_tests.support.proving import prover, verdicts
 
 
 @pytest.mark.of_ci
@@ -83,12 +64,6 @@ def test_the_copies_of_a_known_history(history: KnownHistory, answer_settings: S
         unknown.raise_unless_erased()
     stated = prove("people/anna.csv", no_backups=True, backup=BackupSettings())
     assert (stated.verdict, len(stated.stated)) == (Verdict.ERASED, 1)
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[LakeRepository]:
-    with Lake(tmp_path / "lake") as lake:
-        yield lake.repository()
 
 
 def test_what_is_no_proof(small: LakeRepository) -> None:
