@@ -18,7 +18,8 @@ from lakefs_gc import __version__
 from lakefs_gc.engine.explain.answers import Explanation, State, as_json
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
-from lakefs_gc.engine.explain.mark_records import Outcome, recorded_paths
+from lakefs_gc.engine.explain.mark_records import Outcome, Recorded, recorded_facts
+from lakefs_gc.engine.explain.remaining_copies import FORMER_LOCATION, NO_LOCATION
 from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError, RepositoryNotFoundError
@@ -35,6 +36,8 @@ LIMITS = (
     "path a mark recorded: up to ten objects of each mark.",
     "Copies that users made at other paths, in other repositories or outside lakeFS are other objects. Name their "
     "paths to prove that they are erased.",
+    "Backups are looked for in the configured location, and in each that was configured when a mark was made. A mark "
+    "that was removed, or that lakeFS's own client made, tells no location.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
 )
 """What no report of this kind can prove. Every report repeats it."""
@@ -117,9 +120,11 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     outside = sorted(shown.outside.union(history.outside))
     for address, places in shown.at.items():
         paths_of.setdefault(address, set()).update(path for _, path in places)
-    _add_recorded(sources, paths, paths_of, unread)
-    facts = Facts(sources, sorted(paths_of), thorough=True)
-    unread += [each for each in facts.unread if not (no_backups and each.startswith("backups: no backup location"))]
+    recorded = recorded_facts(sources.store)
+    _add_recorded(sources, recorded, paths, paths_of, unread)
+    facts = Facts(sources, sorted(paths_of), thorough=True, backup_urls=recorded.backup_urls)
+    not_read, stated = _without_backups(facts.unread, no_backups=no_backups)
+    unread += not_read
     unread += [
         f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it" for path, url in outside
     ]
@@ -145,7 +150,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
         objects=objects,
         looked_at=tuple(sources.looked_at),
         not_looked_at=tuple(dict.fromkeys(unread)),
-        stated=("No backups exist outside the configured backup location.",) if no_backups else (),
+        stated=stated,
     )
     return replace(proof, digest=digest_of(proof.content()))
 
@@ -184,12 +189,27 @@ def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> S
     return shown_at(sources, places, listed)
 
 
-def _add_recorded(sources: Sources, paths: Collection[str], paths_of: dict[str, set[str]], unread: list[str]) -> None:
+def _without_backups(unread: Iterable[str], *, no_backups: bool) -> tuple[list[str], tuple[str, ...]]:
+    """Return what was not read and stays unknown, and what the user states.
+
+    ``no_backups`` says something about locations that could not be read. What was found in a location stays.
+    """
+    if not no_backups:
+        what_to_do = "Make this location readable. If it has no backup any more, pass --no-backups"
+        return [f"{each}. {what_to_do}" if each.startswith(FORMER_LOCATION) else each for each in unread], ()
+    former = [each for each in unread if each.startswith(FORMER_LOCATION)]
+    stays = [each for each in unread if each != NO_LOCATION and each not in former]
+    stated = "No backups exist outside the configured backup location."
+    return stays, (stated, *(f"So these need not be read: {each}" for each in former))
+
+
+def _add_recorded(
+    sources: Sources, recorded: Recorded, paths: Collection[str], paths_of: dict[str, set[str]], unread: list[str]
+) -> None:
     """Add the objects that marks recorded at ``paths``. One that nothing else shows means that files are gone."""
-    recorded, not_read = recorded_paths(sources.store)
-    unread += not_read
-    sources.looked_at.append(f"{len(recorded):,} paths that marks recorded")
-    for each in recorded:
+    unread += recorded.unread
+    sources.looked_at.append(f"{len(recorded.paths):,} paths that marks recorded")
+    for each in recorded.paths:
         if any(_is_at(each.path, path) for path in paths):
             found = paths_of.setdefault(each.address, set())
             if each.path not in found:

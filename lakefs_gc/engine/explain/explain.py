@@ -58,9 +58,14 @@ def _not_shown(asked: Asked) -> str:
 
 
 class Facts:
-    """Everything that was found out about the objects that are asked about."""
+    """Everything that was found out about the objects that are asked about.
 
-    def __init__(self, sources: Sources, addresses: Sequence[str], *, thorough: bool) -> None:
+    ``backup_urls``: the backup locations that marks recorded.
+    """
+
+    def __init__(
+        self, sources: Sources, addresses: Sequence[str], *, thorough: bool, backup_urls: Collection[str] = ()
+    ) -> None:
         self.sources = sources
         history, store = sources.history, sources.store
         self.commits = Commits(history, sources.settings.safety.protect, sources.now)
@@ -73,9 +78,9 @@ class Facts:
         self.markings = find_markings(store, sources.repository, sources.namespace, addresses)
         sources.looked_at.append(f"{len(self.markings.marks):,} marks, with the ledgers of their sweeps")
         asked = [address for address in addresses if address not in self.not_asked]
-        versions, backups = (
-            find_versions(store, asked),
-            find_backups(sources.settings.backup, sources.repository, sources.known.folders, asked),
+        versions = find_versions(store, asked)
+        backups = find_backups(
+            sources.settings.backup, sources.repository, sources.known.folders, asked, recorded=backup_urls
         )
         refused = [
             f"{address}: the store could not be asked for this key: {why}" for address, why in self.not_asked.items()

@@ -120,12 +120,24 @@ class RecordedPath:
     mark_id: str
 
 
-def recorded_paths(store: ObjectStore) -> tuple[list[RecordedPath], list[str]]:
-    """Return the paths in the samples of all marks of a namespace, and what could not be read.
+@dataclass(frozen=True)
+class Recorded:
+    """What the facts beside all marks of a namespace have: paths, the backup locations that were configured when the
+    marks were made, and what could not be read.
+    """
+
+    paths: tuple[RecordedPath, ...]
+    backup_urls: frozenset[str]
+    unread: tuple[str, ...]
+
+
+def recorded_facts(store: ObjectStore) -> Recorded:
+    """Return what the facts beside all marks of a namespace have.
 
     A mark records the paths of up to ten of its objects. They stay when the metadata files are gone.
     """
     found: list[RecordedPath] = []
+    urls: set[str] = set()
     unread: list[str] = []
 
     def read(mark_id: str) -> MarkFacts | str | None:
@@ -135,16 +147,18 @@ def recorded_paths(store: ObjectStore) -> tuple[list[RecordedPath], list[str]]:
         except ObjectNotFoundError:  # a mark of an earlier version or of lakeFS's own client
             return None
         except CorruptFileError as error:
-            return f"the paths that mark {mark_id} recorded: {error.message}"
+            return f"the paths that mark {mark_id} recorded, and its backup location: {error.message}"
 
     for mark_id, facts in map_unordered(read, mark_folders(store), _READS_AT_ONCE):
         if isinstance(facts, str):
             unread.append(facts)
         elif facts:
+            urls.update({facts.backup_url} - {""})
             found += [
                 RecordedPath(str(row["path"]), str(row["address"]), mark_id) for row in facts.sample if row.get("path")
             ]
-    return sorted(found, key=lambda each: (each.path, each.address, each.mark_id)), sorted(unread)
+    paths = sorted(found, key=lambda each: (each.path, each.address, each.mark_id))
+    return Recorded(tuple(paths), frozenset(urls), tuple(sorted(unread)))
 
 
 def _reasons(store: ObjectStore, mark: Mark, wanted: pa.StringArray) -> dict[str, str | None]:

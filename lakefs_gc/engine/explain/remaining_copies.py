@@ -8,15 +8,19 @@ from dataclasses import dataclass
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
 from lakefs_gc.engine.explain.stored import look_up
-from lakefs_gc.engine.records.backup_location import backup_location_of, recorded_namespace
+from lakefs_gc.engine.records.backup_location import recorded_namespace
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.formats.addresses import namespaces_overlap
 from lakefs_gc.storage.base import ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _NAMES_AT_ONCE = 16
+NO_LOCATION = "backups: no backup location is configured (backup.url)"
+FORMER_LOCATION = "backups in a former location, "
+"""How the texts begin about locations that could not be read as a whole: that they have no backup may be stated."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +55,44 @@ def find_versions(store: ObjectStore, addresses: Collection[str]) -> Copies:
 
 
 def find_backups(
-    settings: BackupSettings, repository: str, namespaces: Collection[str], addresses: Collection[str]
+    settings: BackupSettings,
+    repository: str,
+    namespaces: Collection[str],
+    addresses: Collection[str],
+    *,
+    recorded: Collection[str] = (),
 ) -> Copies:
-    """Return the backups of a repository that hold a copy of each object, complete or not. The store is asked.
+    """Return the backups of a repository that hold a copy of each object, complete or not. The stores are asked.
 
-    Backups stay below the name that the repository had when they were made. So those below other names count, too, if
-    they are of its namespace, of which ``namespaces`` are the spellings.
+    Backups stay where they are when the setting changes: so ``recorded`` are the URLs that were configured when marks
+    were made. They stay below the name that the repository had, too. So those below other names count if they are of
+    its namespace, of which ``namespaces`` are the spellings.
     """
+    configured = StoreLocation(settings.url).folder_url if settings.url else ""
+    former = {StoreLocation(url).folder_url: url for url in recorded if url}
+    former.pop(configured, None)
+    places = [("backups in ", settings.url)] if settings.url else []
+    places += [(FORMER_LOCATION, url) for _, url in sorted(former.items())]
+    found = [_copies_in(StoreLocation(url), what, repository, namespaces, addresses) for what, url in places]
+    copies = {address: [text for each in found for text in each.of[address]] for address in addresses}
+    unread = [] if settings.url else [NO_LOCATION]
+    unread += [text for each in found for text in each.unread]
+    return Copies(copies, tuple(dict.fromkeys(unread)))
+
+
+def _copies_in(
+    location: StoreLocation, what: str, repository: str, namespaces: Collection[str], addresses: Collection[str]
+) -> Copies:
     copies: dict[str, list[str]] = {address: [] for address in addresses}
-    if not settings.url:
-        return Copies(copies, ("backups: no backup location is configured (backup.url)",))
     try:
-        store = open_store(backup_location_of(settings))
+        store = open_store(location)
         backups, unread = _backups_of(store, repository, namespaces)
+    except LakeFSGCError as error:
+        return Copies(copies, (f"{what}{location.url}: {error.message}",))
+    try:
         for paths in backups:
             of_other_name = f" of {paths.repository}" if paths.repository != repository else ""
-            where = f"backup of mark {paths.mark_id}{of_other_name} in {store.location.url}"
+            where = f"backup of mark {paths.mark_id}{of_other_name} in {location.url}"
             keys = {paths.objects + address: address for address in addresses}
             stored = look_up(store, keys)
             unread += [
@@ -79,8 +105,8 @@ def find_backups(
             for key, texts in versions.of.items():
                 copies[keys[key]] += [f"{text} (backup of mark {paths.mark_id}{of_other_name})" for text in texts]
     except LakeFSGCError as error:
-        return Copies(copies, (f"backups in {settings.url}: {error.message}",))
-    return Copies(copies, tuple(dict.fromkeys(unread)))
+        return Copies(copies, (*unread, f"backups in {location.url}: {error.message}"))
+    return Copies(copies, tuple(unread))
 
 
 def _backups_of(
