@@ -37,7 +37,8 @@ LIMITS = (
     "Copies that users made at other paths, in other repositories or outside lakeFS are other objects. Name their "
     "paths to prove that they are erased.",
     "Backups are looked for in the configured location, and in each that was configured when a mark was made. A mark "
-    "that was removed, or that lakeFS's own client made, tells no location.",
+    "that was removed, or that lakeFS's own client made, tells no location. Versions that remain of a removed backup "
+    "are found while its mark exists.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
 )
 """What no report of this kind can prove. Every report repeats it."""

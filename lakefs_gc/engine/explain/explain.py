@@ -78,9 +78,10 @@ class Facts:
         self.markings = find_markings(store, sources.repository, sources.namespace, addresses)
         sources.looked_at.append(f"{len(self.markings.marks):,} marks, with the ledgers of their sweeps")
         asked = [address for address in addresses if address not in self.not_asked]
+        marks_of = {address: [marking.mark_id for marking in self.markings.of[address]] for address in asked}
         versions = find_versions(store, asked)
         backups = find_backups(
-            sources.settings.backup, sources.repository, sources.known.folders, asked, recorded=backup_urls
+            sources.settings.backup, sources.repository, sources.known.folders, marks_of, recorded=backup_urls
         )
         refused = [
             f"{address}: the store could not be asked for this key: {why}" for address, why in self.not_asked.items()

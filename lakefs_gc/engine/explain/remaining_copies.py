@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
@@ -58,11 +58,14 @@ def find_backups(
     settings: BackupSettings,
     repository: str,
     namespaces: Collection[str],
-    addresses: Collection[str],
+    marks_of: Mapping[str, Collection[str]],
     *,
     recorded: Collection[str] = (),
 ) -> Copies:
     """Return the backups of a repository that hold a copy of each object, complete or not. The stores are asked.
+
+    ``marks_of`` maps the address of each object to the ids of the marks that name it. Versions of its copies may remain
+    after their backups were removed.
 
     Backups stay where they are when the setting changes: so ``recorded`` are the URLs that were configured when marks
     were made. They stay below the name that the repository had, too. So those below other names count if they are of
@@ -73,17 +76,21 @@ def find_backups(
     former.pop(configured, None)
     places = [("backups in ", settings.url)] if settings.url else []
     places += [(FORMER_LOCATION, url) for _, url in sorted(former.items())]
-    found = [_copies_in(StoreLocation(url), what, repository, namespaces, addresses) for what, url in places]
-    copies = {address: [text for each in found for text in each.of[address]] for address in addresses}
+    found = [_copies_in(StoreLocation(url), what, repository, namespaces, marks_of) for what, url in places]
+    copies = {address: [text for each in found for text in each.of[address]] for address in marks_of}
     unread = [] if settings.url else [NO_LOCATION]
     unread += [text for each in found for text in each.unread]
     return Copies(copies, tuple(dict.fromkeys(unread)))
 
 
 def _copies_in(
-    location: StoreLocation, what: str, repository: str, namespaces: Collection[str], addresses: Collection[str]
+    location: StoreLocation,
+    what: str,
+    repository: str,
+    namespaces: Collection[str],
+    marks_of: Mapping[str, Collection[str]],
 ) -> Copies:
-    copies: dict[str, list[str]] = {address: [] for address in addresses}
+    copies: dict[str, list[str]] = {address: [] for address in marks_of}
     try:
         store = open_store(location)
         backups, unread = _backups_of(store, repository, namespaces)
@@ -93,7 +100,7 @@ def _copies_in(
         for paths in backups:
             of_other_name = f" of {paths.repository}" if paths.repository != repository else ""
             where = f"backup of mark {paths.mark_id}{of_other_name} in {location.url}"
-            keys = {paths.objects + address: address for address in addresses}
+            keys = {paths.objects + address: address for address in marks_of}
             stored = look_up(store, keys)
             unread += [
                 f"{where}: the store could not be asked for {key}: {why}" for key, why in stored.not_asked.items()
@@ -104,9 +111,29 @@ def _copies_in(
             unread += versions.unread
             for key, texts in versions.of.items():
                 copies[keys[key]] += [f"{text} (backup of mark {paths.mark_id}{of_other_name})" for text in texts]
+        removed = _removed_copies(repository, marks_of, {paths.folder for paths in backups})
+        versions = find_versions(store, removed)
+        unread += versions.unread
+        for key, texts in versions.of.items():
+            address, mark_id = removed[key]
+            copies[address] += [f"{text} (removed backup of mark {mark_id})" for text in texts]
     except LakeFSGCError as error:
         return Copies(copies, (*unread, f"backups in {location.url}: {error.message}"))
     return Copies(copies, tuple(unread))
+
+
+def _removed_copies(
+    repository: str, marks_of: Mapping[str, Collection[str]], existing: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """Return the keys that copies had in backups that do not exist, if they ever did: address and mark of each.
+
+    A listing shows no backup of which only versions and delete markers are left. It had the objects of its mark.
+    """
+    of_marks = ((address, mark_id) for address, mark_ids in marks_of.items() for mark_id in mark_ids)
+    backups = ((BackupPaths(repository, mark_id), address) for address, mark_id in of_marks)
+    return {
+        paths.objects + address: (address, paths.mark_id) for paths, address in backups if paths.folder not in existing
+    }
 
 
 def _backups_of(

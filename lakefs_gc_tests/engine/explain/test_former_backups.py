@@ -1,8 +1,9 @@
-"""Copies in backups that the present settings no longer lead to: in a former location."""
+"""Copies in backups that the present settings no longer lead to: in a former location, or removed."""
 
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.records.mark_facts import facts_key
+from lakefs_gc.engine.undo.pruning import prune_backups
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import LakeRepository
 from lakefs_gc_tests.support.mark_facts import write_facts_of
-from lakefs_gc_tests.support.proving import prover
+from lakefs_gc_tests.support.proving import prover, verdicts
 
 PATH = "people/anna.csv"
 
@@ -85,3 +89,75 @@ def test_a_backup_in_a_location_that_a_mark_recorded(
     damaged = prove(PATH, backup=new, no_backups=True)
     assert damaged.verdict is Verdict.UNKNOWN
     assert "and its backup location" in damaged.not_looked_at[0]
+
+
+def swept_and_pruned(spark: SparkSession, repository: LakeRepository, key: str, backups: Backups) -> str:
+    """The id of a mark that named an object, which was backed up and swept, and whose backup was removed."""
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(key)
+    backups.back_up(spark, collector, mark)
+    collector.sweep(mark, live=[])
+
+    def open_namespace(_: str) -> ObjectStore:
+        return repository.store
+
+    later = repository.store.now() + timedelta(days=31)
+    [removed] = prune_backups(backups.store, "lake", 30, later, open_namespace).removed
+    assert removed.mark_id == mark.mark_id
+    return mark.mark_id
+
+
+def removed_object(repository: LakeRepository) -> str:
+    key = repository.put(PATH, "Anna")
+    repository.commit()
+    repository.delete(PATH)
+    repository.commit()
+    return key
+
+
+@pytest.mark.long(40)
+def test_versions_of_a_removed_backup(
+    spark: SparkSession, small: LakeRepository, versioned: StoreLocation, s3_server: SeaweedFS
+) -> None:
+    """A listing of the bucket shows nothing of it, because only versions behind delete markers are left."""
+    prove, backup = prover(small, small.lake.settings), BackupSettings(url=versioned.url)
+    key = removed_object(small)
+    mark_id = swept_and_pruned(spark, small, key, Backups(versioned))
+    bucket, _, root = versioned.folder_url.removeprefix("s3://").partition("/")
+    client = s3_server.client()
+    assert "Contents" not in client.list_objects_v2(Bucket=bucket)
+    proof = prove(PATH, backup=backup)
+    assert proof.verdict is Verdict.REMAINS
+    assert proof.objects[0].remains == (f"1 version in {versioned.url} (removed backup of mark {mark_id})",)
+
+    copy = f"{root}lake/{mark_id}/objects/{key}"
+    [version] = client.list_object_versions(Bucket=bucket, Prefix=copy)["Versions"]
+    client.delete_object(Bucket=bucket, Key=copy, VersionId=version["VersionId"])
+    assert prove(PATH, backup=backup).verdict is Verdict.ERASED
+
+
+@pytest.mark.long(40)
+def test_what_a_store_keeps_of_a_removed_backup_and_does_not_list(
+    spark: SparkSession, small: LakeRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Azure and Google. No mark named the other object, so it was in no backup."""
+    prove, backup = prover(small, small.lake.settings), new_folder(tmp_path, "backups")
+    backups = Backups(StoreLocation(backup.url))
+    other = small.put("other")
+    key = removed_object(small)
+    small.delete("other")
+    small.commit()
+    small.store.delete_many([other])
+    swept_and_pruned(spark, small, key, backups)
+    kind, namespace = type(backups.store), small.store.location.folder_url
+
+    def keeps_blobs(store: ObjectStore) -> str:
+        return "" if store.location.folder_url == namespace else "soft delete keeps blobs for 7 days"
+
+    monkeypatch.setattr(kind, "deletes_versions", False)
+    monkeypatch.setattr(kind, "space_not_freed", keeps_blobs)
+    proof = prove(PATH, backup=backup)
+    assert (proof.verdict, verdicts(proof)) == (Verdict.UNKNOWN, {key: Verdict.ERASED})
+    [unread] = proof.not_looked_at
+    assert unread.startswith(f"deleted copies in {backup.url}, which cannot be listed: soft delete")
+    assert prove("other", backup=backup).verdict is Verdict.ERASED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,9 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.units import EPOCH
 
-
-@pytest.fixture
-def versioned(s3_server: SeaweedFS, s3_namespace: StoreLocation) -> StoreLocation:
-    """A folder in a bucket that keeps versions."""
-    bucket = f"copies-{uuid.uuid4().hex[:12]}"
-    client = s3_server.client()
-    client.create_bucket(Bucket=bucket)
-    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    return StoreLocation(f"s3://{bucket}/repository")
-
-
 KEYS = ("data/s/once", "data/s/twice", "data/s/deleted", "data/s/erased", "data/s/never")
+UNMARKED: dict[str, tuple[str, ...]] = dict.fromkeys(KEYS, ())
+"""The keys, of which no mark names one."""
 
 
 def test_versions_remain_behind_a_delete_marker(versioned: StoreLocation, s3_server: SeaweedFS) -> None:
@@ -100,12 +90,12 @@ def test_each_backup_with_a_copy_is_named(tmp_path: Path) -> None:
     put_copy(store, "lake", "m2", "data/s/once", "data/s/twice")  # incomplete: it has no manifest, but copies
     put_copy(store, "other", "m3", "data/s/never", namespace=OTHER_NAMESPACE)
     settings = BackupSettings(url=tmp_path.as_uri())
-    found = find_backups(settings, "lake", [NAMESPACE], KEYS)
+    found = find_backups(settings, "lake", [NAMESPACE], UNMARKED)
     assert found.unread == ()
     assert named_marks(found) == {"data/s/once": ["m1", "m2"], "data/s/twice": ["m2"]}
-    assert find_backups(BackupSettings(), "lake", [NAMESPACE], KEYS).unread
+    assert find_backups(BackupSettings(), "lake", [NAMESPACE], UNMARKED).unread
     missing = BackupSettings(url=(tmp_path / "not-mounted").as_uri())
-    assert "not-mounted" in find_backups(missing, "lake", [NAMESPACE], KEYS).unread[0]
+    assert "not-mounted" in find_backups(missing, "lake", [NAMESPACE], UNMARKED).unread[0]
 
 
 def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
@@ -116,7 +106,7 @@ def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
     put_copy(store, "other", "m3", *KEYS, namespace=OTHER_NAMESPACE)
     put_copy(store, "lake", "m4", "data/s/erased", namespace=OTHER_NAMESPACE)  # of a deleted repository of this name
     settings = BackupSettings(url=tmp_path.as_uri())
-    found = find_backups(settings, "lake", ["s3://alias/lake/", NAMESPACE], KEYS)
+    found = find_backups(settings, "lake", ["s3://alias/lake/", NAMESPACE], UNMARKED)
     assert found.unread == ()
     assert named_marks(found) == {"data/s/once": ["m1"], "data/s/twice": ["m2"], "data/s/erased": ["m4"]}
     assert found.of["data/s/once"] == [f"backup of mark m1 of lake-before in {tmp_path.as_uri()}"]
@@ -124,7 +114,7 @@ def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
     damaged = put_copy(store, "lake-before", "m5", "data/s/deleted", namespace=NAMESPACE)
     store.put(damaged.began, store.read(damaged.began)[:-9])
     store.put("other/no mark/x", b"")
-    found = find_backups(settings, "lake", [NAMESPACE], KEYS)
+    found = find_backups(settings, "lake", [NAMESPACE], UNMARKED)
     assert [each.split(" in ")[0] for each in found.unread] == [
         "backup of mark m5 of lake-before",
         "backup of mark no mark of other",
@@ -135,6 +125,8 @@ def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
 def test_a_key_that_the_backup_location_cannot_have_hides_no_other_copy(tmp_path: Path) -> None:
     store = open_store(StoreLocation(tmp_path.as_uri()))
     put_copy(store, "lake", "m1", "data/s/once")
-    found = find_backups(BackupSettings(url=tmp_path.as_uri()), "lake", [NAMESPACE], ("data//once", "data/s/once"))
+    found = find_backups(
+        BackupSettings(url=tmp_path.as_uri()), "lake", [NAMESPACE], {"data//once": (), "data/s/once": ()}
+    )
     assert named_marks(found) == {"data/s/once": ["m1"]}
     assert "could not be asked for lake/m1/objects/data//once" in found.unread[0]

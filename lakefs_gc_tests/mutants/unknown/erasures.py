@@ -50,4 +50,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/test_former_backups.py",
         "mark_recorded",
     ),
+    Mutant(
+        12,
+        "versions of a removed backup are looked at",
+        "engine/explain/remaining_copies.py",
+        "versions = find_versions(store, removed)",
+        "versions = find_versions(store, ())",
+        "engine/explain/test_former_backups.py",
+        "removed_backup",
+    ),
 )
