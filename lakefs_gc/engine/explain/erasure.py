@@ -117,7 +117,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
             f"{history.ranges_not_read:,} of these ranges were not read for the paths: their metaranges state a first "
             "and a last path that exclude them"
         )
-    shown = _shown_now(sources, paths, unread)
+    shown = _shown_now(sources, history.heads, paths, unread)
     outside = sorted(shown.outside.union(history.outside))
     for address, places in shown.at.items():
         paths_of.setdefault(address, set()).update(path for _, path in places)
@@ -126,6 +126,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     facts = Facts(sources, sorted(paths_of), thorough=True, backup_urls=recorded.backup_urls)
     not_read, stated = _without_backups(facts.unread, no_backups=no_backups)
     unread += not_read
+    unread += _put_meanwhile(sources, paths, {*paths_of, *(url for _, url in outside)})
     unread += [
         f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it" for path, url in outside
     ]
@@ -170,11 +171,10 @@ def _is_at(found: str, path: str) -> bool:
     return found == path or (path.endswith("/") and found.startswith(path))
 
 
-def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> Shown:
-    """Return where branches show an object at one of ``paths`` now, committed or not."""
-    branches = sources.history.heads
+def _shown_now(sources: Sources, branches: Collection[str], paths: Collection[str], unread: list[str]) -> Shown:
+    """Return where ``branches`` show an object at one of ``paths`` now, committed or not."""
     places = [(branch, path) for branch, path in product(branches, paths) if not path.endswith("/")]
-    # A path that is not UTF-8 is listed with replacement characters, and cannot be looked up: so the URLs count, too.
+    # A path that is not UTF-8 is listed with replacement characters, and cannot be looked up: so the list's URLs count.
     listed: list[tuple[Place, str]] = []
     for branch, prefix in product(branches, (path for path in paths if path.endswith("/"))):
         try:
@@ -185,9 +185,27 @@ def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> S
             unread.append(f"{prefix} on branch {branch}: staged objects behind the first {_MOST_SHOWN:,} paths")
         if any(REPLACEMENT_CHARACTER in path for path in shown):
             unread.append(f"{prefix} on branch {branch}: a path is not UTF-8, and the server lists several as one")
-        places += [(branch, path) for path in shown]
         listed += [((branch, path), url) for path, url in shown.items()]
     return shown_at(sources, places, listed)
+
+
+def _put_meanwhile(sources: Sources, paths: Collection[str], known: Collection[str]) -> list[str]:
+    """Return what is at ``paths`` now, and was not there or not found before; and what could not be read.
+
+    ``known`` are the addresses and the URLs that were found. Metadata files are listed before branches are asked, so
+    what is committed and deleted in between is in neither, until the files are listed again. A branch may be new.
+    """
+    history, unread = sources.history, list[str]()
+    shown = _shown_now(sources, dict(sources.server.branch_heads(sources.repository)), paths, unread)
+    new = {(path, address) for address, places in shown.at.items() for _, path in places} | shown.outside
+    new |= {(sighting.path, sighting.address) for sighting in history.new_objects_at(paths)}
+    new.update(history.outside)
+    unread += [
+        f"{path}: the repository changed while it was read, and has another object there: {what}. Ask again"
+        for path, what in sorted(new)
+        if what not in known
+    ]
+    return [*history.unread, *unread]
 
 
 def _without_backups(unread: Iterable[str], *, no_backups: bool) -> tuple[list[str], tuple[str, ...]]:

@@ -62,7 +62,7 @@ class History:
     index: HistoryIndex
     unread: list[str] = field(default_factory=list)
     outside: list[tuple[str, str]] = field(default_factory=list)
-    """What ``objects_at`` found outside the namespace: paths, and the URLs of their objects."""
+    """What was found outside the namespace at paths: the paths, and the URLs of their objects."""
     ranges_not_read: int = 0
     """How many ranges ``objects_at`` did not read, because their metarange states that the paths are not in them."""
     ranges: list[str] = field(default_factory=list)
@@ -163,6 +163,21 @@ class History:
 
         Does not read the ranges whose first and last path, as their metarange states them, exclude all of ``paths``.
         """
+        wanted = [path.encode() for path in paths]
+        # Without paths nothing is read. Files that no known commit names have no bounds, and are read.
+        possible = [each for each in (*self.ranges, *self.unreachable) if self.index.may_have_path(each, wanted)]
+        self.ranges_not_read = len(self.ranges) + len(self.unreachable) - len(possible)
+        return self._objects_at(paths, possible if paths else [])
+
+    def new_objects_at(self, paths: Collection[str]) -> list[Sighting]:
+        """Return every object at ``paths`` in metadata files that are new since they were listed, as ``objects_at``.
+
+        ``outside`` grows with those outside the namespace.
+        """
+        new = sorted(set(self._metadata_files()) - self._files)
+        return self._objects_at(paths, new)
+
+    def _objects_at(self, paths: Collection[str], file_ids: list[str]) -> list[Sighting]:
         exact = pa.array([path.encode() for path in paths if not path.endswith("/")], pa.binary())
         prefixes = [path.encode() for path in paths if path.endswith("/")]
         outside: set[tuple[str, str]] = set()
@@ -181,12 +196,8 @@ class History:
             outside.update(_pairs(there.filter(pc.invert(paths_inside))))
             return _pairs(inside)
 
-        wanted = [path.encode() for path in paths]
-        # Without paths nothing is read. Files that no known commit names have no bounds, and are read.
-        possible = [each for each in (*self.ranges, *self.unreachable) if self.index.may_have_path(each, wanted)]
-        found = self._sightings(possible, entries_of) if paths else []
-        self.ranges_not_read = len(self.ranges) + len(self.unreachable) - len(possible)
-        self.outside = [(path, url) for url, path in sorted(outside)]
+        found = self._sightings(file_ids, entries_of)
+        self.outside = sorted({*self.outside, *((path, url) for url, path in outside)})
         return found
 
     def branches_of_ranges(self) -> dict[str, set[str]]:

@@ -59,4 +59,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/test_former_backups.py",
         "removed_backup",
     ),
+    Mutant(
+        12,
+        "metadata files that are written while a proof is made are read",
+        "engine/explain/erasure.py",
+        "for sighting in history.new_objects_at(paths)}",
+        "for sighting in ()}",
+        "engine/explain/test_erasure_on_branches.py",
+        "meanwhile",
+    ),
+    Mutant(
+        12,
+        "branches that are created while a proof is made are asked",
+        "engine/explain/erasure.py",
+        "dict(sources.server.branch_heads(sources.repository)), paths, unread)",
+        "history.heads, paths, unread)",
+        "engine/explain/test_erasure_on_branches.py",
+        "new_branch",
+    ),
 )
