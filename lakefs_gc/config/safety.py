@@ -154,8 +154,8 @@ class SafetyParameters(Section):
         description="Number of lookups of branch paths that may be made to find hidden twins: objects that a branch "
         "shows although the server's uncommitted list omits them. Paths that are near each other are read in pages of "
         "the branch's list: 50 objects of a page count as one lookup. Objects beyond this limit are kept unverified. A "
-        "larger value frees more and makes more requests to the lakeFS server. With a smaller value, the MD5s that "
-        "the store states are used to exclude paths, and sizes that clients state wrongly matter (known limits).",
+        "larger value frees more and makes more requests to the lakeFS server. With a smaller value, it relies "
+        "more on the MD5s that the store states and on the sizes that clients state: see the known limits.",
     )
     max_uncommitted_pages: int = Field(
         default=100_000,

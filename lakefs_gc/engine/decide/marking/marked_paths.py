@@ -33,7 +33,6 @@ from lakefs_gc.units import EPOCH
 
 logger = logging.getLogger(__name__)
 
-_PATHS = "paths"
 _MOST_COMMITS = 20_000
 """Commits that are read: 20 requests to the server."""
 _MOST_METARANGES = 1_000
@@ -59,7 +58,7 @@ class FoundPaths:
 def begin_marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> None:
     """Look for the folders now, in another thread."""
     context.server  # noqa: B018 - made here, where nothing else makes it at the same time
-    context.ahead.begin(run, _PATHS, lambda: _marked_paths(context, run, candidates, active_ranges))
+    context.ahead.begin(run, _name(candidates), lambda: _marked_paths(context, run, candidates, active_ranges))
 
 
 def marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> FoundPaths:
@@ -67,7 +66,7 @@ def marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ra
 
     The search may have been begun before (``begin_marked_paths``).
     """
-    found: FoundPaths | None = context.ahead.take(run, _PATHS)
+    found: FoundPaths | None = context.ahead.take(run, _name(candidates))
     return found or _marked_paths(context, run, candidates, active_ranges)
 
 
@@ -81,6 +80,11 @@ def _marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_r
     except LakeFSGCError as error:
         logger.warning("the paths of the marked objects are unknown: %s", error.message)
         return _none(f"The paths are unknown: {error.message}")
+
+
+def _name(candidates: Dataset) -> str:
+    """Return the name of the search: a mark that is made again after a failure has other candidates."""
+    return f"paths of {candidates.manifest.materialization_id}"
 
 
 def _none(why: str) -> FoundPaths:
