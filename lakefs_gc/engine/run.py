@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -190,6 +191,8 @@ class RunContext:
     clock: Clock
     open_store: Callable[[StoreLocation], ObjectStore]
     ahead: Ahead = field(default_factory=Ahead)
+    _connecting: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
+    _clients: list[LakeFSClient] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def spark(self) -> SparkSession:
@@ -201,10 +204,13 @@ class RunContext:
         """Return the number of tasks that Spark runs at once."""
         return self.compute.cores
 
-    @cached_property
+    @property
     def server(self) -> LakeFSClient:
         """Return the client of the lakeFS server. Raise ``ConfigurationError`` if no server is configured."""
-        return self.connect()
+        with self._connecting:  # the threads of ``ahead`` use it, too, and ``cached_property`` has no lock
+            if not self._clients:
+                self._clients.append(self.connect())
+            return self._clients[0]
 
     @property
     def safety(self) -> SafetyParameters:

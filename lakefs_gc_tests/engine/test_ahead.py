@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,6 +97,26 @@ def test_a_list_states_when_it_was_begun(collector: Collector, calls: Counter[st
     begun = context.clock()
     time.sleep(0.01)
     assert before <= uncommitted(context, run).began_at <= begun
+
+
+def test_work_in_several_threads_makes_one_client_of_the_server(collector: Collector) -> None:
+    started, made = threading.Barrier(2), []
+
+    def connect() -> LakeFSClient:
+        time.sleep(0.05)  # so that the other thread asks meanwhile
+        made.append(collector.context.server)
+        return made[0]
+
+    context = replace(collector.context, connect=connect)
+
+    def work() -> LakeFSClient:
+        started.wait(60)
+        return context.server
+
+    for name in ("list", "history"):
+        context.ahead.begin("run", name, work)
+    assert context.ahead.take("run", "list") is context.ahead.take("run", "history")
+    assert len(made) == 1
 
 
 def test_what_is_committed_after_the_history_was_read_is_active(

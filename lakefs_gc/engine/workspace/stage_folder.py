@@ -106,7 +106,8 @@ class StageFolder:
     def _write_data(self, output: StageOutput) -> tuple[dict[str, Any], list[str] | None]:
         """Compute and write the data. Return ``rows`` and the measures, and the files if workers wrote them."""
         if output.in_parts:
-            reports = _rows_of_driver(output.dataframe)  # one row for about a million rows of data
+            with driver_errors():
+                reports = to_arrow(output.dataframe).to_pylist()  # one row for about a million rows of data
             counts = (name for name in output.dataframe.columns if name != "file")
             sums = {name: sum(report[name] for report in reports) for name in counts}
             _refuse_lost_results(f"{self.stage} of {self.run_key}", sums, output.expected)
@@ -179,15 +180,6 @@ class StageFolder:
                 f"{self.stage} of {self.run_key} is read back from {self.url} with other rows than Spark was given",
                 remedy="Find out what changes files in the workspace (work_url), then run again",
             )
-
-
-def _rows_of_driver(rows: DataFrame) -> list[dict[str, Any]]:
-    """Return the rows. Those of a small run are there already, and Spark's first query would take half a second."""
-    if (table := known_table(rows)) is not None:
-        known: list[dict[str, Any]] = table.to_pylist()
-        return known
-    with driver_errors():
-        return [row.asDict() for row in rows.collect()]
 
 
 def _hashed(output: StageOutput) -> list[str]:

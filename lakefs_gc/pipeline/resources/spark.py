@@ -41,12 +41,12 @@ class SparkResource(LazyPySparkResource):
     def cores(self) -> int:
         """Return how many tasks run at once: ``spark.default.parallelism``, or Spark's own number.
 
-        In a small run on a server of Spark Connect, it is the number of cores of this machine.
+        In a small run on a server of Spark Connect, Spark's own number is not asked for: it is that of this machine.
         """
         if not self._cores:
             if self.is_small and "spark.remote" in self.spark_config:
                 # This process does the work, and a server of Spark Connect is asked by a query of half a second.
-                return os.cpu_count() or 1
+                return int(self.spark_config.get("spark.default.parallelism") or os.cpu_count() or 1)
             self._cores = parallel_tasks(self.session)
         return self._cores
 

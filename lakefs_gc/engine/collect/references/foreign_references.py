@@ -80,7 +80,6 @@ _MOST_LISTED = 100_000
 
 def begin_foreign_references(context: RunContext, run: GCRun) -> None:
     """Ask now which other repositories can be read. Only after the store was listed (rule 1)."""
-    context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     context.ahead.begin(run, _PROBED, lambda: _probed(context, run, None))
 
 

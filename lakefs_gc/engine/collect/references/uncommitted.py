@@ -80,7 +80,6 @@ def begin_uncommitted(
 
     ``on_heads`` gets the heads right before the list, in another thread; again if the server has to list again.
     """
-    context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     context.ahead.begin(run, _LIST, lambda: _list(context, run, reads_history=reads_history, on_heads=on_heads))
 
 

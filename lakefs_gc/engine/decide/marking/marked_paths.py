@@ -57,7 +57,6 @@ class FoundPaths:
 
 def begin_marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> None:
     """Look for the folders now, in another thread."""
-    context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     context.ahead.begin(run, _name(candidates), lambda: _marked_paths(context, run, candidates, active_ranges))
 
 

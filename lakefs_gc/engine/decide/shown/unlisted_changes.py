@@ -117,7 +117,6 @@ def counting_changes(
     if not at_once:
         yield Counting(lambda: read(heads), read)
         return
-    search.context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     stopped = Event()
     executor = ThreadPoolExecutor(1, "changes")
     try:
