@@ -32,6 +32,15 @@ _HEX_ID, _XID = r"[0-9a-f]{32}", r"[0-9a-v]{19}[0g]"
 _ISSUED_AT_ROOT = rf"{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|(?=[a-v]*[0-9]){_XID}{_PART_SUFFIX}?"
 UNRECOGNIZED_NAME_REGEX = rf"^(?!(?:{_ISSUED_AT_ROOT})(?![\s\S])){_AT_ROOT}(?![\s\S])"
 """``has_unrecognized_name`` as a regular expression, for Java and Python."""
+_SHARDS = r"(?:!(?:[^/]+/)+)?"
+_ISSUED_IN_DATA = rf"{_SHARDS}[0-9a-v]{{20}}/(?:{_XID}(?:,[A-Za-z0-9_-]{{43}})?|{_HEX_ID}){_PART_SUFFIX}?"
+CHOSEN_NAME_REGEX = rf"^data/(?!(?:{_ISSUED_IN_DATA})(?![\s\S]))"
+"""The objects in ``data/`` with a name that a client of lakeFS chose, or another program. For Java and Python.
+
+lakeFS generates ``data/<xid>/<xid>``, also below shards (``ids.SHARD_MARK``), with a comma and a signature of 43
+characters if a client asked for the address. It names the parts of an upload after it. Source: lakeFS
+``pkg/upload/path_provider.go``, and ``GetAddressWithSignature`` in ``pkg/catalog/catalog.go``.
+"""
 _ISSUED_AT_ROOT_PYTHON = re.compile(_ISSUED_AT_ROOT)
 _ISSUED_OR_WORD_RE2 = rf"\A(?:{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|{_XID}{_PART_SUFFIX}?)\z"
 _WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"

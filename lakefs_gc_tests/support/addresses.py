@@ -90,3 +90,25 @@ UNRECOGNIZED = [
     "terraformstatebackup",
     "zc0gu11ksdual6uirqo0",
 ]
+SIGNATURE = "aB3_-" * 8 + "xyz"
+SLICE = "gqg0gu11ksdual6uirqo"
+ISSUED_IN_DATA = [
+    f"data/{SLICE}/{XID}",
+    f"data/{SLICE}/{HEX}",
+    f"data/{SLICE}/{XID},{SIGNATURE}",
+    f"data/!ab/c/{SLICE}/{XID}",
+    f"data/{SLICE}/{XID}.part_00017",
+    f"data/{SLICE}/{XID},{SIGNATURE}_size",
+]
+CHOSEN = [
+    *(address for address in CANDIDATES if address.startswith("data/")),
+    f"data/{XID}",
+    f"data/ab/c/{SLICE}/{XID}",
+    f"data/{SLICE}/{XID}/x",
+    f"data/{SLICE}/{XID}\n",
+    f"data/{SLICE}/{XID}.csv",
+    f"data/{SLICE}/{XID},{SIGNATURE[1:]}",
+    f"data/{SLICE}/{XID[:-1]}1",  # the last character of an xid has only one bit
+    f"data/{SLICE}0/{XID}",
+    f"data/{SLICE.upper()}/{XID}",
+]

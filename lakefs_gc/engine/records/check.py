@@ -28,6 +28,7 @@ LIVE_OBJECTS_EXIST = "live_objects_exist"
 OTHER_REPOSITORIES_WERE_READ = "other_repositories_were_read"
 NO_OBJECT_KEPT_UNVERIFIED = "no_object_kept_unverified"
 SERVER_LIST_IS_COMPLETE = "server_list_is_complete"
+ONLY_NAMES_OF_LAKEFS = "only_names_of_lakefs"
 MARK_IS_RECENT = "mark_is_recent"
 
 CHECKS: Mapping[str, str] = {
@@ -41,6 +42,7 @@ CHECKS: Mapping[str, str] = {
     OTHER_REPOSITORIES_WERE_READ: "The metadata of every visible repository was read.",
     NO_OBJECT_KEPT_UNVERIFIED: "No object was kept only because it could not be looked up.",
     SERVER_LIST_IS_COMPLETE: "The server lists every commit that its rules retain.",
+    ONLY_NAMES_OF_LAKEFS: "If the namespace is a whole bucket, lakeFS generated the names of all marked objects.",
 }
 """The checks that a mark stores, by name, with the statement that is true when the check passes."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.existence import only_existing
-from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, unrecognized_name_facts
+from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, chosen_name_measures, unrecognized_name_facts
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
@@ -138,7 +138,11 @@ class ClientMarkChecks:
             dataframe=found.unionByName(overlooked).withColumn("reason", F.lit(schemas.NEVER_COMMITTED)),
             began_at=began_at,
             facts={"cutoff": run.cutoff.isoformat(), **unrecognized_name_facts(unreferenced)},
-            measures={"size_bytes": F.sum("size"), "newest_us": F.unix_micros(newest)},
+            measures={
+                "size_bytes": F.sum("size"),
+                "newest_us": F.unix_micros(newest),
+                **chosen_name_measures(run),
+            },
             inputs={
                 **unreferenced.manifest.inputs,
                 "unmatched": unreferenced.manifest.materialization_id,

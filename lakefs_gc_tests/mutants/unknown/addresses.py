@@ -1,11 +1,10 @@
-"""Addresses in folders that are not known (rule 12), and names at the root that lakeFS did not generate (rule 4)."""
+"""Addresses in folders that are not known (rule 12)."""
 
 from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 _TEST = "lakefs/test_known_folders.py"
-_ROOT_NAMES_TEST = "engine/collect/listing/test_root_names.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -220,58 +219,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "engine/test_run.py",
         "makes_one or are_one",
-    ),
-    never(
-        4,
-        "a name at the root that lakeFS did not generate is not a candidate",
-        "engine/decide/matching/unmatched.py",
-        "not named",
-        _ROOT_NAMES_TEST,
-        "counted_and_not_marked",
-    ),
-    Mutant(
-        4,
-        "in a whole bucket, a staged name does not make other names candidates",
-        "engine/collect/listing/root_names.py",
-        " or any(map(is_whole_bucket, (run.namespace, run.store.url)))",
-        "",
-        _ROOT_NAMES_TEST,
-        "whole_bucket",
-    ),
-    Mutant(
-        4,
-        "a reference of another repository does not make names candidates",
-        "engine/decide/matching/unmatched.py",
-        "named_at_root(run, listing, uncommitted, committed)",
-        "named_at_root(run, listing, uncommitted, committed, foreign_references)",
-        _ROOT_NAMES_TEST,
-        "of_another_repository",
-    ),
-    Mutant(
-        4,
-        "a name without a digit is not an xid",
-        "formats/candidate_addresses.py",
-        "|(?=[a-v]*[0-9]){_XID}",
-        "|{_XID}",
-        "formats/test_addresses.py",
-        "unrecognized",
-    ),
-    never(
-        4,
-        "a sweep rejects names that lakeFS did not generate, in any mark",
-        "engine/sweep/sweep.py",
-        'unrecognized := not unrecognized_too and everything.manifest.facts["unrecognized"]',
-        _ROOT_NAMES_TEST,
-        "with_unrecognized_names_is_not_swept",
-    ),
-    Mutant(
-        8,
-        "the marked share counts only objects of lakeFS",
-        "engine/decide/marking/evidence.py",
-        " - not_lakefs[NOT_LAKEFS],",
-        ",",
-        _ROOT_NAMES_TEST,
-        "lower_the_shares",
     ),
     Mutant(
         12,

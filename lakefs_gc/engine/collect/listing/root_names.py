@@ -1,12 +1,15 @@
-"""Objects at the root of a namespace whose names lakeFS did not generate (``has_unrecognized_name``).
+"""Objects whose names lakeFS did not generate: at the root (``has_unrecognized_name``), and in ``data/`` of a bucket.
 
-They are counted and never marked. A ``terraform.tfstate`` in a bucket that is also a namespace belongs to another
-program.
+Those at the root are counted and never marked. A ``terraform.tfstate`` in a bucket that is also a namespace belongs to
+another program.
 
 There is one exception: a repository that itself references such a name. People stage or write such entries manually
 (lakeFS refuses to import from a repository's own namespace), so they use this root for the repository's objects, and
 the unreferenced objects there are garbage. The exception does not apply to a whole bucket: one staged ``report.csv``
 proves nothing about the other objects of the bucket.
+
+In ``data/`` clients of lakeFS may choose names, so objects with such names are marked. In a whole bucket another
+program may have written them, so they are counted for a check of the mark.
 """
 
 from __future__ import annotations
@@ -24,7 +27,11 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.addresses import is_whole_bucket
-from lakefs_gc.formats.candidate_addresses import UNRECOGNIZED_NAME_REGEX, have_unrecognized_names
+from lakefs_gc.formats.candidate_addresses import (
+    CHOSEN_NAME_REGEX,
+    UNRECOGNIZED_NAME_REGEX,
+    have_unrecognized_names,
+)
 
 UNRECOGNIZED, UNRECOGNIZED_BYTES = "strangers", "strangers_bytes"
 """Facts of a listing: the number and bytes of unrecognized names at the root, referenced or not."""
@@ -32,6 +39,9 @@ NOT_LAKEFS, NOT_LAKEFS_BYTES = "not_lakefs", "not_lakefs_bytes"
 """Facts of ``unmatched`` and of the candidates: the number and bytes that are unreferenced but kept for their names."""
 NAMED_AT_ROOT = "named_at_root"
 """Fact of ``unmatched`` and of the candidates: such a name that the repository references, if the exception applies."""
+
+CHOSEN_NAMES, CHOSEN_NAME = "chosen_names", "chosen_name"
+"""Facts of the candidates of a whole bucket: how many have a name of ``CHOSEN_NAME_REGEX``, and one of them."""
 
 
 class UnrecognizedNameCount:
@@ -59,14 +69,27 @@ def has_unrecognized_name(column: str = "address") -> Column:
     return ~F.col(column).contains("/") & F.col(column).rlike(UNRECOGNIZED_NAME_REGEX)
 
 
+def is_in_whole_bucket(run: GCRun) -> bool:
+    """Return whether the namespace is a whole bucket, so that other programs may use it, too."""
+    # A mount may lead from a folder to a whole bucket.
+    return any(map(is_whole_bucket, (run.namespace, run.store.url)))
+
+
+def chosen_name_measures(run: GCRun) -> dict[str, Column]:
+    """Return the measures ``CHOSEN_NAMES`` and ``CHOSEN_NAME`` of the candidates; none if it is not a whole bucket."""
+    if not is_in_whole_bucket(run):
+        return {}
+    is_chosen = F.col("address").rlike(CHOSEN_NAME_REGEX)
+    return {CHOSEN_NAMES: F.count_if(is_chosen), CHOSEN_NAME: F.min(F.when(is_chosen, F.col("address")))}
+
+
 def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     """Return an unrecognized name that the repository references, so that the exception applies. Empty if it does not.
 
     ``references`` are the committed and the staged addresses of this repository. They are read only if the listing has
     unrecognized names, or does not count them.
     """
-    # A mount may lead from a folder to a whole bucket.
-    if listing.manifest.facts.get(UNRECOGNIZED) == 0 or any(map(is_whole_bucket, (run.namespace, run.store.url))):
+    if listing.manifest.facts.get(UNRECOGNIZED) == 0 or is_in_whole_bucket(run):
         return ""
     names = (dataset.dataframe.select("address").where(has_unrecognized_name()) for dataset in references)
     with driver_errors():

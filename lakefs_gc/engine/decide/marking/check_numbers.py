@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.decide.marking.checks import Evidence, HeadSample, UnreadRepositories
+from lakefs_gc.engine.decide.marking.checks import ChosenNames, Evidence, HeadSample, UnreadRepositories
 from lakefs_gc.engine.records import check
 
 
@@ -40,6 +40,8 @@ def check_numbers(seen: Evidence, safety: SafetyParameters) -> Mapping[str, Mapp
         }
     if isinstance(seen.server_missed, int):
         numbers[check.SERVER_LIST_IS_COMPLETE] = {"commits_omitted": seen.server_missed}
+    if isinstance(seen.chosen_names, ChosenNames):
+        numbers[check.ONLY_NAMES_OF_LAKEFS] = {"other_names": seen.chosen_names.objects}
     return numbers
 
 

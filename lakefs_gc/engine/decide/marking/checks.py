@@ -23,6 +23,7 @@ from lakefs_gc.engine.records.check import (
     NO_HEAD_OBJECT_MARKED,
     NO_OBJECT_KEPT_UNVERIFIED,
     NOTHING_NEWER_THAN_CUTOFF,
+    ONLY_NAMES_OF_LAKEFS,
     OTHER_REPOSITORIES_WERE_READ,
     RULES_NOT_LOOSER,
     SERVER_LIST_IS_COMPLETE,
@@ -71,6 +72,14 @@ class EarlierMark:
 
 
 @dataclass(frozen=True)
+class ChosenNames:
+    """How many marked objects have a name in ``data/`` of a whole bucket that lakeFS did not generate, and one."""
+
+    objects: int = 0
+    example: str = ""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the checks of a mark are evaluated from; sizes in bytes, counts of objects.
 
@@ -95,6 +104,7 @@ class Evidence:
     others: UnreadRepositories | Unknown
     shielded: int
     server_missed: int | Unknown
+    chosen_names: ChosenNames | Unknown
     protections: Protections = field(default_factory=Protections)
 
 
@@ -229,6 +239,19 @@ def _server_list(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
     return None
 
 
+def _names(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
+    names = seen.chosen_names
+    if isinstance(names, Unknown):
+        return _unknown(names)
+    if names.objects:
+        return _unsafe(
+            f"lakeFS did not generate the names of {names.objects:,} marked objects, e.g. {names.example}. The "
+            "namespace is a whole bucket, so they may belong to another program (override this if only clients of "
+            "lakeFS write to data/)"
+        )
+    return None
+
+
 _EVALUATORS: Mapping[str, Callable[[Evidence, SafetyParameters], _Failure | None]] = {
     SHARE_OF_OBJECTS: partial(_share, unit="objects"),
     SHARE_OF_BYTES: partial(_share, unit="bytes"),
@@ -240,6 +263,7 @@ _EVALUATORS: Mapping[str, Callable[[Evidence, SafetyParameters], _Failure | None
     OTHER_REPOSITORIES_WERE_READ: _other_repositories,
     NO_OBJECT_KEPT_UNVERIFIED: _kept_unverified,
     SERVER_LIST_IS_COMPLETE: _server_list,
+    ONLY_NAMES_OF_LAKEFS: _names,
 }
 """What evaluates each check of ``CHECKS``: None if it passed."""
 

@@ -9,9 +9,17 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, unrecognized_name_facts
+from lakefs_gc.engine.collect.listing.root_names import (
+    CHOSEN_NAME,
+    CHOSEN_NAMES,
+    NOT_LAKEFS,
+    NOT_LAKEFS_BYTES,
+    is_in_whole_bucket,
+    unrecognized_name_facts,
+)
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.decide.marking.checks import (
+    ChosenNames,
     EarlierMark,
     Evidence,
     UnreadRepositories,
@@ -86,6 +94,7 @@ def gather_evidence(
         others=_other_repositories(foreign_references),
         shielded=kept.manifest.facts["shielded"],
         server_missed=_missed_by_server(active_ranges),
+        chosen_names=_chosen_names(run, candidates),
         protections=protections_from_json(protections),
     )
 
@@ -109,6 +118,18 @@ def _missed_by_server(active_ranges: Dataset) -> int | Unknown:
             "about 1 kB of the driver's memory)"
         )
     return missed
+
+
+def _chosen_names(run: GCRun, candidates: Dataset) -> ChosenNames | Unknown:
+    if not is_in_whole_bucket(run):
+        return ChosenNames()
+    facts = candidates.manifest.facts
+    if CHOSEN_NAMES not in facts:
+        return Unknown(
+            "an older version of lakefs-gc did not count the marked objects whose names lakeFS did not generate (start "
+            "a new run)"
+        )
+    return ChosenNames(facts[CHOSEN_NAMES], facts[CHOSEN_NAME] or "")
 
 
 def _has_metadata(store: ObjectStore) -> bool:

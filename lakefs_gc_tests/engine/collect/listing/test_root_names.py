@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -9,16 +10,17 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name as spark_has_unrecognized_name
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import InputOrderError, MarkError
-from lakefs_gc.formats.candidate_addresses import has_unrecognized_name
+from lakefs_gc.formats.candidate_addresses import CHOSEN_NAME_REGEX, has_unrecognized_name
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, UNRECOGNIZED
+from lakefs_gc_tests.support.addresses import CANDIDATES, CHOSEN, ISSUED, ISSUED_IN_DATA, OTHERS, UNRECOGNIZED
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
@@ -47,6 +49,13 @@ def test_the_rule_has_the_same_meaning_in_java_and_python(spark: SparkSession) -
     frame = spark.createDataFrame([(address,) for address in addresses], "address string")
     found = {row["address"] for row in frame.where(spark_has_unrecognized_name()).collect()}
     assert found == {address for address in addresses if has_unrecognized_name(address)}
+
+
+def test_chosen_names_are_those_that_lakefs_does_not_generate(spark: SparkSession) -> None:
+    addresses = [*ISSUED, *UNRECOGNIZED, *ISSUED_IN_DATA, *CHOSEN]
+    frame = spark.createDataFrame([(address,) for address in addresses], "address string")
+    found = {row["address"] for row in frame.where(F.col("address").rlike(CHOSEN_NAME_REGEX)).collect()}
+    assert found == {address for address in addresses if re.match(CHOSEN_NAME_REGEX, address)} == set(CHOSEN)
 
 
 def test_unrecognized_names_are_counted_and_not_marked(spark: SparkSession, repository: LakeRepository) -> None:
@@ -129,6 +138,9 @@ def test_the_root_of_a_whole_bucket_is_never_collected(
         mark = collector.collect_and_mark()
         assert marked(repository, mark) == garbage
         assert (mark.named_at_root, mark.not_lakefs) == ("", (1, len(ROOT[STATE])))
+        [failed] = [check for check in mark.checks if not check.passed]
+        assert (failed.name, failed.blocks_sweep) == ("only_names_of_lakefs", True)
+        assert "the names of 1 marked objects, e.g. data/s/garbage" in failed.message
 
 
 def test_a_mark_with_unrecognized_names_is_not_swept(spark: SparkSession, repository: LakeRepository) -> None:

@@ -13,6 +13,7 @@ import pytest
 from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.decide.marking.check_numbers import check_numbers
 from lakefs_gc.engine.decide.marking.checks import (
+    ChosenNames,
     EarlierMark,
     Evidence,
     HeadSample,
@@ -52,6 +53,7 @@ FINE = Evidence(
     others=UnreadRepositories(),
     shielded=0,
     server_missed=0,
+    chosen_names=ChosenNames(),
 )
 
 
@@ -93,6 +95,8 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"shielded": 1}, "no_object_kept_unverified"),
     ({"server_missed": 2}, "server_list_is_complete"),
     ({"server_missed": Unknown("too many")}, "server_list_is_complete"),
+    ({"chosen_names": ChosenNames(1, "data/part-0.parquet")}, "only_names_of_lakefs"),
+    ({"chosen_names": Unknown("not counted")}, "only_names_of_lakefs"),
 ]
 
 
