@@ -42,13 +42,13 @@ from lakefs_gc.pipeline.automation.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.automation.schedules import mark_schedule
 from lakefs_gc.pipeline.automation.sweep_sensor import sweep_sensor
 from lakefs_gc.pipeline.jobs import JOBS
-from lakefs_gc.pipeline.metadata import column_schema
 from lakefs_gc.pipeline.names import OWN
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.settings import SettingsResource
 from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc.pipeline.ui.metadata import column_schema
 
 _MODULES = (
     store_listing,

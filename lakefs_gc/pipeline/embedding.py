@@ -33,11 +33,11 @@ from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.automation.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.automation.schedules import mark_schedule
 from lakefs_gc.pipeline.automation.sweep_sensor import sweep_sensor
-from lakefs_gc.pipeline.checks import check_specs
 from lakefs_gc.pipeline.code_location import build_assets, build_resources
 from lakefs_gc.pipeline.jobs import JOBS, gc_forecast, gc_mark, gc_sweep
 from lakefs_gc.pipeline.names import POOL, Names
 from lakefs_gc.pipeline.partitions import repository_config
+from lakefs_gc.pipeline.ui.checks import check_specs
 
 _NOT_POOLED = frozenset({"sweep_approval"})
 """An approval reads a mark and writes a record. It does not wait for a run."""

@@ -18,9 +18,9 @@ from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.demo.ui import write_settings
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.instances import configured_instance, traits
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG
+from lakefs_gc.pipeline.ui.failures import failures_shown
 
 PACKAGE = Path(str(files("lakefs_gc")))
 

@@ -24,8 +24,8 @@ from dagster import (
 from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
 from lakefs_gc.errors import ClockSkewError, LakeFSGCError, ServerUnavailableError
-from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.refusals import REFUSED_TAG, is_refused, statuses_kept_if_refused
+from lakefs_gc.pipeline.ui.failures import failures_shown
 from lakefs_gc_tests.docs.generate import ROOT
 
 RUN = "lake/first"

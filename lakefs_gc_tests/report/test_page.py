@@ -12,7 +12,7 @@ from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, Severity
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import Amount
 from lakefs_gc.engine.records.stored_marks import Marked
-from lakefs_gc.pipeline.summaries import mark_metadata
+from lakefs_gc.pipeline.ui.summaries import mark_metadata
 from lakefs_gc.report.build import mark_page
 from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.markdown import escaped, next_markdown, table_markdown

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from lakefs_gc.errors import StorageError
-from lakefs_gc.pipeline.summaries import not_lakefs_metadata
+from lakefs_gc.pipeline.ui.summaries import not_lakefs_metadata
 from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.output import Output
 from lakefs_gc_tests.support.sample_mark import MARK

@@ -11,14 +11,14 @@ from lakefs_gc.engine.undo.pruning import prune_backups
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.pipeline.assets.mark import mark
-from lakefs_gc.pipeline.failures import failure_of, failures_shown
-from lakefs_gc.pipeline.metadata import table
-from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.summaries import backup_metadata, pruned_metadata
+from lakefs_gc.pipeline.ui.failures import failure_of, failures_shown
+from lakefs_gc.pipeline.ui.metadata import table
+from lakefs_gc.pipeline.ui.observations import show_current_state
+from lakefs_gc.pipeline.ui.summaries import backup_metadata, pruned_metadata
 
 
 class BackupConfig(Config):

@@ -12,11 +12,11 @@ from lakefs_gc.engine.run import RunContext, continue_run, refuse_another_reposi
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError, LakeFSGCError, MarkError
-from lakefs_gc.pipeline.failures import failures_shown
-from lakefs_gc.pipeline.metadata import stage_metadata
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
-from lakefs_gc.pipeline.summaries import forecast_metadata
+from lakefs_gc.pipeline.ui.failures import failures_shown
+from lakefs_gc.pipeline.ui.metadata import stage_metadata
+from lakefs_gc.pipeline.ui.summaries import forecast_metadata
 from lakefs_gc.report.current import rewrite_report
 
 logger = logging.getLogger(__name__)

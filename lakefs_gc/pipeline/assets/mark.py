@@ -15,12 +15,12 @@ from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.java_cache import keep_archive
 from lakefs_gc.engine.workspace.workspace import Dataset
-from lakefs_gc.pipeline.checks import check_results, check_specs
-from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
-from lakefs_gc.pipeline.summaries import mark_metadata
+from lakefs_gc.pipeline.ui.checks import check_results, check_specs
+from lakefs_gc.pipeline.ui.failures import failures_shown
+from lakefs_gc.pipeline.ui.summaries import mark_metadata
 from lakefs_gc.report.current import write_report
 
 

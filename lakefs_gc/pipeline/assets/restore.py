@@ -12,15 +12,15 @@ from lakefs_gc.engine.undo.restore_source import find_restore_source
 from lakefs_gc.errors import LakeFSGCError, RestoreIncompleteError
 from lakefs_gc.pipeline.assets.backup import backup
 from lakefs_gc.pipeline.assets.sweep import sweep
-from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
 from lakefs_gc.pipeline.names import Names
-from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.summaries import restore_metadata
+from lakefs_gc.pipeline.ui.failures import failure_of, failures_shown
+from lakefs_gc.pipeline.ui.observations import show_current_state
+from lakefs_gc.pipeline.ui.summaries import restore_metadata
 
 logger = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from lakefs_gc.engine.collect.references.uncommitted import begin_uncommitted
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import StageOutput
-from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
 from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.selection import is_selected
+from lakefs_gc.pipeline.ui.failures import failures_shown
 
 
 class ListingConfig(Config):

@@ -15,14 +15,14 @@ from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import SweepIncompleteError
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.assets.sweep_approval import sweep_approval
-from lakefs_gc.pipeline.failures import failure_of, failures_shown
-from lakefs_gc.pipeline.metadata import table
-from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.summaries import report_metadata, sweep_metadata
+from lakefs_gc.pipeline.ui.failures import failure_of, failures_shown
+from lakefs_gc.pipeline.ui.metadata import table
+from lakefs_gc.pipeline.ui.observations import show_current_state
+from lakefs_gc.pipeline.ui.summaries import report_metadata, sweep_metadata
 
 
 class SweepConfig(Config):

@@ -8,14 +8,14 @@ from lakefs_gc.engine.records.stored_marks import age_of, mark_of_run, ready_at,
 from lakefs_gc.engine.run import ServerIdentity
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.pipeline.assets.mark import mark
-from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.launches import refuse_mark_of_same_launch
 from lakefs_gc.pipeline.names import Names
-from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
-from lakefs_gc.pipeline.summaries import approval_metadata
+from lakefs_gc.pipeline.ui.failures import failures_shown
+from lakefs_gc.pipeline.ui.observations import show_current_state
+from lakefs_gc.pipeline.ui.summaries import approval_metadata
 from lakefs_gc.units import human_bytes
 
 

@@ -5,9 +5,9 @@ from dagster import asset
 from lakefs_gc.engine.decide.matching import unmatched as stage
 from lakefs_gc.engine.run import continue_run
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
+from lakefs_gc.pipeline.ui.failures import failures_shown
 
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")

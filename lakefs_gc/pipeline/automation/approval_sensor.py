@@ -32,7 +32,7 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.names import OWN, Names
-from lakefs_gc.pipeline.summaries import approval_metadata
+from lakefs_gc.pipeline.ui.summaries import approval_metadata
 
 logger = logging.getLogger(__name__)
 

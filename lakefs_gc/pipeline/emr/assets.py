@@ -26,7 +26,6 @@ from lakefs_gc.pipeline.assets.restore import RestoreConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.emr.clients import RemoteJobs
-from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_restore, gc_sweep
 from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
 from lakefs_gc.pipeline.names import OWN
@@ -36,6 +35,7 @@ from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.resources.settings import SettingsResource
+from lakefs_gc.pipeline.ui.failures import failure_of, failures_shown
 
 _LOCAL = frozenset({"sweep_approval"})
 """Assets that run in this process, because they need no Spark."""

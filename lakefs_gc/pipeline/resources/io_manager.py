@@ -5,9 +5,9 @@ from pydantic import Field
 
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace, utc_now
-from lakefs_gc.pipeline.failures import failures_shown
-from lakefs_gc.pipeline.metadata import stage_metadata
 from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc.pipeline.ui.failures import failures_shown
+from lakefs_gc.pipeline.ui.metadata import stage_metadata
 
 
 class SparkParquetIOManager(ConfigurableIOManager):

@@ -10,7 +10,7 @@ from lakefs_gc.engine.forecast.commit_holds import DEFAULT
 from lakefs_gc.engine.forecast.facts import branch_facts, forecast_facts, sampled
 from lakefs_gc.engine.forecast.outlook import HEAD, NONE, Branch, Forecast, Row, Total
 from lakefs_gc.formats.gc_rules import GCRules
-from lakefs_gc.pipeline.summaries import forecast_metadata
+from lakefs_gc.pipeline.ui.summaries import forecast_metadata
 
 FORECAST = Forecast(
     classes=(DEFAULT,),

@@ -15,7 +15,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.emr_job import pipes_metadata, run_job
-from lakefs_gc.pipeline.metadata import stage_metadata, table
+from lakefs_gc.pipeline.ui.metadata import stage_metadata, table
 
 NOW = datetime(2026, 1, 31, 3, tzinfo=UTC)
 

@@ -19,8 +19,8 @@ from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.undo.backup import BackupResult
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
 from lakefs_gc.engine.undo.restore import CONFLICT, FAILED, LOST, RestoreResult
-from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
 from lakefs_gc.pipeline.names import OWN, Names
+from lakefs_gc.pipeline.ui.metadata import Metadata, bar_chart, table
 from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.markdown import list_markdown, next_markdown
 from lakefs_gc.report.page import BACKUP, MarkPage

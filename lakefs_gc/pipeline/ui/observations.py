@@ -7,7 +7,7 @@ from dagster import AssetExecutionContext, AssetObservation
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.pipeline.names import Names
-from lakefs_gc.pipeline.summaries import current_metadata
+from lakefs_gc.pipeline.ui.summaries import current_metadata
 from lakefs_gc.report.current import rewrite_report
 
 

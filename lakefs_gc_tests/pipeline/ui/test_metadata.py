@@ -12,8 +12,8 @@ from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.errors import LakeFSGCError, SafetyError, StoreUnavailableError
-from lakefs_gc.pipeline.failures import failures_shown
-from lakefs_gc.pipeline.metadata import bar_chart, column_schema, stage_metadata, table
+from lakefs_gc.pipeline.ui.failures import failures_shown
+from lakefs_gc.pipeline.ui.metadata import bar_chart, column_schema, stage_metadata, table
 from lakefs_gc.units import human_bytes
 
 BEGAN = datetime(2026, 1, 31, 3, tzinfo=UTC)

@@ -12,7 +12,7 @@ from dagster import Failure
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.errors import LakeFSGCError
-from lakefs_gc.pipeline.metadata import Metadata
+from lakefs_gc.pipeline.ui.metadata import Metadata
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,0 +1,1 @@
+"""What the Dagster UI shows: checks, numbers, charts and tables, failures, and what became of a mark."""
