@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).parents[1]
 # One import for each contract that would break it: the module, and the line to add.
 NEW_ARROWS = {
     "layers": ("errors.py", "import lakefs_gc.storage.base"),
-    "pipeline-layers": ("pipeline/metadata.py", "import lakefs_gc.pipeline.session"),
+    "pipeline-layers": ("pipeline/ui/metadata.py", "import lakefs_gc.pipeline.session"),
     "engine-layers": ("engine/collect/references/committed.py", "import lakefs_gc.engine.sweep.deletion"),
     "sandbox-beside": ("sandbox/app.py", "import lakefs_gc.config"),
     "designs-beside": ("hard_delete/model.py", "import lakefs_gc.formats.ids"),

@@ -57,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "formats/candidate_addresses.py",
         "|(?=[a-v]*[0-9]){_XID}",
         "|{_XID}",
-        "formats/test_addresses.py",
+        "formats/test_candidate_addresses.py",
         "unrecognized",
     ),
     Mutant(
