@@ -10,6 +10,7 @@ from lakefs_gc.engine.records.backup_location import open_backup_location
 from lakefs_gc.engine.run import effective_min_age_seconds, refuse_overlaps
 from lakefs_gc.engine.spark.compat import examine_spark
 from lakefs_gc.engine.spark.java import ensure_java, java_version
+from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.formats.addresses import normalize_namespace
@@ -156,7 +157,7 @@ def _repository(server: LakeFSClient, settings: Settings, repository: Repository
         yield _optimized_listings(folders, settings)
     except LakeFSGCError as error:
         yield _failed(_OPTIMIZED, error)
-    yield _attempt("store: read", lambda: _read(store))
+    yield _attempt("store: read", lambda: _read(store, server, repository))
     yield _attempt("store: write and delete", lambda: _write_and_delete(store))
     yield _clock(store, settings)
     yield _space_after_deletes(store, settings)
@@ -203,12 +204,15 @@ def _other_repositories(server: LakeFSClient, settings: Settings, repository: Re
     return "ok", "no other visible repository shares the namespace"
 
 
-def _read(store: ObjectStore) -> tuple[Verdict, str]:
-    for batch in store.list("_lakefs/"):
-        key = batch.column("address")[0].as_py()
-        store.read(key)
-        return "ok", f"read {key}"
-    return "ok", "nothing to read yet: the repository has no metadata"
+def _read(store: ObjectStore, server: LakeFSClient, repository: Repository) -> tuple[Verdict, str]:
+    """Read what must exist: a folder that is not mounted is empty, like that of a new repository."""
+    heads = server.heads_of(repository.name, repository.default_branch)
+    metarange_id = server.metarange_of(repository.name, heads[repository.default_branch])
+    if not metarange_id:
+        return "ok", f"nothing to read yet: branch {repository.default_branch} has no objects"
+    key = f"{METADATA_FOLDER}{metarange_id}"
+    store.read(key)
+    return "ok", f"read {key}"
 
 
 def _write_and_delete(store: ObjectStore) -> tuple[Verdict, str]:

@@ -163,16 +163,27 @@ class LocalStore(ObjectStore):
             return file.read()
 
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
-        """See ``ObjectStore``. Uses this thread only: reading a file's facts is faster than starting a thread."""
+        """See ``ObjectStore``. Uses this thread only: reading a file's facts is faster than starting a thread.
+
+        Raises ``NamespaceError`` for a symbolic link, like a listing: what is behind it is not missing.
+        """
         self.folder.require()
         found = {}
         for key in keys:
             level, name = _split(key)
-            with self.folder.errors(key), suppress(FileNotFoundError, NotADirectoryError):
-                with self.folder.open(level) as folder:
-                    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                if stat.S_ISREG(facts.st_mode):
-                    found[key] = ObjectInfo(facts.st_size, _time(facts), "")
+            with self.folder.errors(key):
+                try:
+                    with self.folder.open(level) as folder:
+                        facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                except OSError as error:
+                    if error.errno not in GONE:
+                        raise
+                    self.folder.refuse_link_above(level)
+                    continue
+            if stat.S_ISLNK(facts.st_mode):
+                raise self.folder.link_error(key)
+            if stat.S_ISREG(facts.st_mode):
+                found[key] = ObjectInfo(facts.st_size, _time(facts), "")
         return found
 
     def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:

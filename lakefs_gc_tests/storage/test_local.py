@@ -87,7 +87,10 @@ def test_links_out_of_the_folder_are_not_followed(store: LocalStore, folder: Pat
     store.put("data/s/a", b"")
     (folder / "data/s/link").symlink_to(outside / "secret")
     (folder / "data/linked").symlink_to(outside)
-    assert store.stat_many(["data/s/link", "data/linked/secret"]) == {}
+    for key in ("data/s/link", "data/linked/secret", "data/linked/x/y"):
+        with pytest.raises(NamespaceError, match=r"/data/(s/link|linked) is a symbolic link"):
+            store.stat_many(["data/s/a", key])
+    assert store.stat_many(["data/s/a", "data/s/a/b", "data/none/x"]).keys() == {"data/s/a"}
     with pytest.raises(NamespaceError):
         store.read("data/s/link")
     with pytest.raises(ObjectNotFoundError):

@@ -15,6 +15,7 @@ from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
+from lakefs_gc_tests.support.mark_facts import write_few_facts
 
 ERASED = {"erased": "people/anna.csv", "erased-too": "people/bert.csv", "restored": "people/carl.csv"}
 """The objects of the swept mark, with their paths. ``restored`` is in the store again."""
@@ -59,6 +60,7 @@ class KnownHistory:
         history._tell()
         collector = Collector(spark, history.repository)
         history.swept = collector.mark_objects(*sorted(history.keys[name] for name in ERASED))
+        write_few_facts(history.repository.store, history.swept)
         backups.back_up(spark, collector, history.swept)
         collector.sweep(history.swept, live=[])
         restore(
@@ -70,6 +72,7 @@ class KnownHistory:
         )
         marking = Collector(spark, history.repository)
         history.waiting = marking.collect_and_mark()
+        write_few_facts(history.repository.store, history.waiting)
         index = HistoryIndex.read(open_store(marking.workspace.range_cache.location), marking.run.known_folders)
         history.index = (index.folder, {range_id: prints.tolist() for range_id, prints in index.prints.items()})
         return history

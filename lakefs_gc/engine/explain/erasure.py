@@ -16,11 +16,13 @@ from typing import Any
 
 from lakefs_gc import __version__
 from lakefs_gc.engine.explain.answers import Explanation, State, as_json
+from lakefs_gc.engine.explain.blindness import why_blind
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.mark_records import Outcome, Recorded, recorded_facts
 from lakefs_gc.engine.explain.remaining_copies import FORMER_LOCATION, NO_LOCATION
 from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
+from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError, RepositoryNotFoundError
 from lakefs_gc.formats.durable_record import digest_of
@@ -124,9 +126,11 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     recorded = recorded_facts(sources.store)
     _add_recorded(sources, recorded, paths, paths_of, unread)
     facts = Facts(sources, sorted(paths_of), thorough=True, backup_urls=recorded.backup_urls)
-    not_read, stated = _without_backups(facts.unread, no_backups=no_backups)
+    not_read, stated = _without_backups((*facts.unread, *recorded.unknown_locations), no_backups=no_backups)
     unread += not_read
     unread += _put_meanwhile(sources, paths, {*paths_of, *(url for _, url in outside)})
+    unread += _restored_meanwhile(sources, facts)
+    unread += filter(None, [why_blind(sources.store, history, paths_of)])
     unread += [
         f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it" for path, url in outside
     ]
@@ -196,7 +200,7 @@ def _put_meanwhile(sources: Sources, paths: Collection[str], known: Collection[s
     what is committed and deleted in between is in neither, until the files are listed again. A branch may be new.
     """
     history, unread = sources.history, list[str]()
-    shown = _shown_now(sources, dict(sources.server.branch_heads(sources.repository)), paths, unread)
+    shown = _shown_now(sources, sources.server.heads_of(sources.repository), paths, unread)
     new = {(path, address) for address, places in shown.at.items() for _, path in places} | shown.outside
     new |= {(sighting.path, sighting.address) for sighting in history.new_objects_at(paths)}
     new.update(history.outside)
@@ -206,6 +210,15 @@ def _put_meanwhile(sources: Sources, paths: Collection[str], known: Collection[s
         if what not in known
     ]
     return [*history.unread, *unread]
+
+
+def _restored_meanwhile(sources: Sources, facts: Facts) -> list[str]:
+    """Return what did not exist before the backups were asked, and exists now. Its backup may be gone meanwhile."""
+    again = look_up(sources.store, [address for address in facts.sightings if address not in facts.stored])
+    return [
+        f"{address}: it did not exist at first, and exists now: something brought it back. Ask again"
+        for address in sorted(again.objects)
+    ]
 
 
 def _without_backups(unread: Iterable[str], *, no_backups: bool) -> tuple[list[str], tuple[str, ...]]:

@@ -88,7 +88,7 @@ class History:
         ``listed_commits`` are commits that the server listed as active for a run: those of deleted branches are in no
         other list. ``known_commits`` need not be read. Raises the errors of ``LakeFSClient`` and of the store.
         """
-        heads, tags = dict(server.branch_heads(repository)), dict(server.tags(repository))
+        heads, tags = server.heads_of(repository), dict(server.tags(repository))
         graph = CommitGraph(max_commits, dict(known_commits))
         graph.add_history_of(server, repository, chain(heads.values(), tags.values()))
         unread = []

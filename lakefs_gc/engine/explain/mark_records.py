@@ -15,6 +15,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefs_gc.engine.explain.remaining_copies import FORMER_LOCATION
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
@@ -123,12 +124,13 @@ class RecordedPath:
 @dataclass(frozen=True)
 class Recorded:
     """What the facts beside all marks of a namespace have: paths, the backup locations that were configured when the
-    marks were made, and what could not be read.
+    marks were made, and what could not be read. ``unknown_locations`` are those of marks whose facts do not exist.
     """
 
     paths: tuple[RecordedPath, ...]
     backup_urls: frozenset[str]
     unread: tuple[str, ...]
+    unknown_locations: tuple[str, ...]
 
 
 def recorded_facts(store: ObjectStore) -> Recorded:
@@ -139,26 +141,41 @@ def recorded_facts(store: ObjectStore) -> Recorded:
     found: list[RecordedPath] = []
     urls: set[str] = set()
     unread: list[str] = []
+    without_facts: list[str] = []
 
     def read(mark_id: str) -> MarkFacts | str | None:
         key = facts_key(mark_id)
         try:
-            return MarkFacts.from_json(store.read(key), key)
-        except ObjectNotFoundError:  # a mark of an earlier version or of lakeFS's own client
+            facts = MarkFacts.from_json(store.read(key), key)
+        except ObjectNotFoundError:
             return None
         except CorruptFileError as error:
             return f"the paths that mark {mark_id} recorded, and its backup location: {error.message}"
+        if facts.mark_id != mark_id:
+            return f"the paths that mark {mark_id} recorded, and its backup location: {key} is about another mark"
+        return facts
 
     for mark_id, facts in map_unordered(read, mark_folders(store), _READS_AT_ONCE):
         if isinstance(facts, str):
             unread.append(facts)
-        elif facts:
+        elif facts is None:
+            without_facts.append(mark_id)
+        else:
             urls.update({facts.backup_url} - {""})
             found += [
                 RecordedPath(str(row["path"]), str(row["address"]), mark_id) for row in facts.sample if row.get("path")
             ]
     paths = sorted(found, key=lambda each: (each.path, each.address, each.mark_id))
-    return Recorded(tuple(paths), frozenset(urls), tuple(sorted(unread)))
+    # A mark of lakeFS's own client has no manifest, and none was made where a run was killed before.
+    manifests = {MarkPaths.of(mark_id).manifest: mark_id for mark_id in sorted(without_facts)}
+    ours = store.stat_many(list(manifests))
+    unknown = (
+        f"{FORMER_LOCATION}if one was configured when mark {manifests[key]} was made: {facts_key(manifests[key])} does "
+        "not exist"
+        for key in manifests
+        if key in ours
+    )
+    return Recorded(tuple(paths), frozenset(urls), tuple(sorted(unread)), tuple(unknown))
 
 
 def _reasons(store: ObjectStore, mark: Mark, wanted: pa.StringArray) -> dict[str, str | None]:

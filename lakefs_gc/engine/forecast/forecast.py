@@ -64,7 +64,7 @@ def forecast(
     check_inputs(run.run_key, listing, foreign_references)
     server, safety = context.server, context.safety
     rules = server.retention_rules(run.repository)
-    heads, tags = dict(server.branch_heads(run.repository)), dict(server.tags(run.repository))
+    heads, tags = server.heads_of(run.repository), dict(server.tags(run.repository))
     graph = CommitGraph(safety.max_commits)
     graph.add_history_of(server, run.repository, [*heads.values(), *tags.values()])
     listed: list[str] = []

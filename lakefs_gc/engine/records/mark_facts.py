@@ -109,7 +109,7 @@ class MarkFacts(DurableRecord):
     """
 
     kind = "the facts of a mark"
-    remedy = "Remove the file: the mark does not need it"
+    remedy = "Remove the file: the mark does not need it. Only a proof of erasure asks for it"
 
     mark_id: str
     digest: str

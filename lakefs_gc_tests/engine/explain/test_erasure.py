@@ -150,6 +150,7 @@ def test_a_misspelt_path_beside_one_that_begins_with_it(small: LakeRepository) -
     key = small.put("patient: anna")
     small.commit()
     small.delete("patient: anna")
+    small.put("live")
     small.commit()
     small.store.delete_many([key])
     proof = prove("patient", "patient: anna", no_backups=True)
@@ -174,6 +175,7 @@ def test_what_a_branch_shows_from_outside_is_not_looked_at(small: LakeRepository
     key = small.put("people/anna.csv")
     small.commit()
     small.delete("people/anna.csv")
+    small.put("live")
     small.commit()
     small.store.delete_many([key])
     assert prove("people/", no_backups=True).verdict is Verdict.ERASED

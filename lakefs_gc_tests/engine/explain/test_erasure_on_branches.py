@@ -21,6 +21,7 @@ def erased(small: LakeRepository) -> str:
     key = small.put(PATH, "Anna")
     small.commit()
     small.delete(PATH)
+    small.put("live")
     small.commit()
     small.store.delete_many([key])
     return key

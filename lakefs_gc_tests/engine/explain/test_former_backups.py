@@ -19,7 +19,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import LakeRepository
-from lakefs_gc_tests.support.mark_facts import write_facts_of
+from lakefs_gc_tests.support.mark_facts import write_facts_of, write_few_facts
 from lakefs_gc_tests.support.proving import prover, verdicts
 
 PATH = "people/anna.csv"
@@ -85,16 +85,27 @@ def test_a_backup_in_a_location_that_a_mark_recorded(
     # A mark whose facts are damaged may have recorded another location.
     shutil.rmtree(tmp_path / "old" / "lake" / "no mark")
     key = facts_key(mark.mark_id)
-    small.store.put(key, small.store.read(key)[:-9])
-    damaged = prove(PATH, backup=new, no_backups=True)
-    assert damaged.verdict is Verdict.UNKNOWN
-    assert "and its backup location" in damaged.not_looked_at[0]
+    facts = small.store.read(key)
+    for changed in (facts[:-9], facts.replace(mark.mark_id.encode(), mark.mark_id[::-1].encode())):
+        small.store.put(key, changed)
+        damaged = prove(PATH, backup=new, no_backups=True)
+        assert damaged.verdict is Verdict.UNKNOWN
+        assert "and its backup location" in damaged.not_looked_at[0]
+
+    # So may one whose facts do not exist: its run was killed before they were written, or somebody removed them.
+    small.store.delete_many([key])
+    without = prove(PATH, backup=new)
+    assert without.verdict is Verdict.UNKNOWN
+    [unread] = without.not_looked_at
+    assert unread.startswith(f"backups in a former location, if one was configured when mark {mark.mark_id} was made")
+    assert prove(PATH, backup=new, no_backups=True).verdict is Verdict.ERASED
 
 
 def swept_and_pruned(spark: SparkSession, repository: LakeRepository, key: str, backups: Backups) -> str:
     """The id of a mark that named an object, which was backed up and swept, and whose backup was removed."""
     collector = Collector(spark, repository)
     mark = collector.mark_objects(key)
+    write_few_facts(repository.store, mark)
     backups.back_up(spark, collector, mark)
     collector.sweep(mark, live=[])
 
@@ -111,6 +122,7 @@ def removed_object(repository: LakeRepository) -> str:
     key = repository.put(PATH, "Anna")
     repository.commit()
     repository.delete(PATH)
+    repository.put("live")
     repository.commit()
     return key
 
@@ -148,6 +160,7 @@ def test_what_a_store_keeps_of_a_removed_backup_and_does_not_list(
     small.delete("other")
     small.commit()
     small.store.delete_many([other])
+    small.put("live")
     swept_and_pruned(spark, small, key, backups)
     kind, namespace = type(backups.store), small.store.location.folder_url
 

@@ -43,10 +43,13 @@ _MAX_COMMITS = 5_000_000  # for the objects of further commits, the proof at the
 
 
 def commits_of(server: LakeFSClient, repository: str) -> dict[str, str]:
-    """Return metarange id to one commit id, for all commits that a branch or a tag reaches."""
+    """Return metarange id to one commit id, for all commits that a branch or a tag reaches.
+
+    Raises ``IncompleteAnswerError`` as ``LakeFSClient.heads_of`` does.
+    """
     graph = CommitGraph(_MAX_COMMITS)
-    heads = chain(server.branch_heads(repository), server.tags(repository))
-    graph.add_history_of(server, repository, (commit_id for _, commit_id in heads))
+    tagged = (commit_id for _, commit_id in server.tags(repository))
+    graph.add_history_of(server, repository, chain(server.heads_of(repository).values(), tagged))
     return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
 
 

@@ -99,7 +99,7 @@ def _read_paths(
     expired: Amount,
 ) -> FoundPaths:
     server, repository = context.server, run.repository
-    heads = dict(server.branch_heads(repository))
+    heads = server.heads_of(repository)
     known = read_commits(context.open_store(context.workspace.range_cache.location), run.store.folder_url)
     graph = CommitGraph(min(context.safety.max_commits, _MOST_COMMITS), known)
     refs = [*heads.values(), *dict(server.tags(repository)).values()]

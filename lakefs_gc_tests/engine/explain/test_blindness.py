@@ -1,0 +1,115 @@
+"""What a store does not show is no proof where it does not show other objects either, or shows them a moment later."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.explain.erasure import Verdict
+from lakefs_gc.engine.explain.mark_records import Markings, find_markings
+from lakefs_gc.errors import IncompleteAnswerError, NamespaceError
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.lake import LakeRepository
+from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.proving import Prove, prover
+
+PATH = "people/anna.csv"
+
+
+@pytest.fixture
+def key(small: LakeRepository) -> str:
+    """The address of an object that an old commit has at ``PATH``, and no branch."""
+    key = small.put(PATH, "Anna")
+    small.commit()
+    small.delete(PATH)
+    small.commit()
+    return key
+
+
+@pytest.fixture
+def prove(small: LakeRepository) -> Prove:
+    return prover(small, small.lake.settings)
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+def test_a_data_folder_that_is_not_mounted_proves_nothing(
+    small: LakeRepository, key: str, prove: Prove, has_others: bool
+) -> None:
+    if has_others:
+        small.put("live")
+        small.commit()
+    assert prove(PATH, no_backups=True).verdict is Verdict.REMAINS
+    data = small.folder / "data"
+    data.rename(small.folder.parent / "disk")
+    data.mkdir()
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    [why] = proof.not_looked_at
+    assert ("it shows none of 1 objects that branches have" if has_others else "data/ is empty") in why
+    assert "Is its file system mounted?" in why
+
+
+def test_an_object_that_a_branch_still_has_says_nothing_about_itself(small: LakeRepository, prove: Prove) -> None:
+    small.store.delete_many([small.put(PATH)])
+    small.commit()
+    assert prove(PATH, no_backups=True).verdict is Verdict.UNKNOWN
+    small.put("other")
+    small.commit()
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+
+
+def test_the_last_object_of_a_repository_is_erased_beside_any_other(
+    small: LakeRepository, key: str, prove: Prove
+) -> None:
+    small.store.delete_many([key])
+    assert prove(PATH, no_backups=True).verdict is Verdict.UNKNOWN
+    small.put("other")
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+
+
+@pytest.mark.parametrize("linked", ["the object", "its slice"])
+def test_an_object_behind_a_link_is_not_gone(
+    small: LakeRepository, key: str, prove: Prove, linked: str, tmp_path: Path
+) -> None:
+    what = small.folder / key if linked == "the object" else (small.folder / key).parent
+    shutil.move(what, tmp_path / "other disk")
+    what.symlink_to(tmp_path / "other disk")
+    with pytest.raises(NamespaceError, match="is a symbolic link"):
+        prove(PATH, no_backups=True)
+
+
+def test_a_list_of_branches_without_the_default_branch_is_refused(small: LakeRepository, key: str) -> None:
+    small.store.delete_many([key])
+    small.put(PATH, "Anna, staged again")
+    with LakeFSProxy(small.lake.credentials.endpoint_url) as proxy:
+        proxy.instead("/branches", lambda asked, answer: answer.with_json(results=[]))
+        server = LakeFSClient(small.lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+        with pytest.raises(IncompleteAnswerError):
+            prover(small, small.lake.settings, server)(PATH, no_backups=True)
+
+
+def test_an_object_that_is_restored_meanwhile_is_not_erased(
+    small: LakeRepository, key: str, prove: Prove, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the store was asked for it, and before its backup is looked for, which is then gone."""
+    (tmp_path / "backups").mkdir()
+    backups = open_store(StoreLocation((tmp_path / "backups").as_uri()))
+    copy = f"lake/g6pq3k8v9s5c72oa1l0g/objects/{key}"
+    small.store.copy_to(key, backups, copy)
+    small.store.delete_many([key])
+
+    def find_after_restore(*arguments: Any) -> Markings:
+        backups.copy_to(copy, small.store, key)
+        backups.delete_many([copy])
+        return find_markings(*arguments)
+
+    monkeypatch.setattr("lakefs_gc.engine.explain.explain.find_markings", find_after_restore)
+    proof = prove(PATH, backup=BackupSettings(url=backups.location.url))
+    assert proof.verdict is Verdict.UNKNOWN
+    assert f"{key}: it did not exist at first, and exists now" in proof.not_looked_at[0]
