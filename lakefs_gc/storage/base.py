@@ -138,11 +138,28 @@ class Deletion:
         return cls(key, DeletionOutcome.FAILED if error else DeletionOutcome.DELETED, error)
 
 
+@dataclass(frozen=True)
+class UnfinishedWrite:
+    """A write that has begun and not ended: it is in progress, or its program was killed. No listing shows it.
+
+    ``key``: of an upload in parts, the key of its object; of a temporary file, its own path. ``since``: when the upload
+    began, or the file was last changed. ``upload_id`` and ``size_bytes``: of an upload, and of a file. ``remove_with``:
+    the command that removes it.
+    """
+
+    key: str
+    since: datetime
+    remove_with: str
+    upload_id: str = ""
+    size_bytes: int | None = None
+
+
 SubPrefixes = list[str]
 """For annotations in classes that have a method named ``list``."""
 
 Deletions = list[Deletion]
 Versions = list[ObjectVersions]
+UnfinishedWrites = list[UnfinishedWrite]
 
 
 class ObjectStore(ABC):
@@ -160,6 +177,9 @@ class ObjectStore(ABC):
 
     deletes_versions = False
     """Whether ``find_versions`` and ``delete_versions`` reach earlier versions, if the store keeps any."""
+
+    lists_unfinished = False
+    """Whether ``unfinished_of`` and ``unfinished_below`` find what there is. Other stores discard it after a week."""
 
     @property
     def slow_downs(self) -> int:
@@ -325,6 +345,24 @@ class ObjectStore(ABC):
         seen = [each.target.key for each in versions if each.target.seen]
         answers = {answer.key: answer for answer in self.delete_many(seen, window)}
         return [answers.get(key) or Deletion.of(key, "") for key in keys]
+
+    def unfinished_of(self, keys: Sequence[str]) -> dict[str, UnfinishedWrites]:
+        """Return, for each key that has any, the writes that may be of this object and have not ended.
+
+        An upload is certainly of it. A temporary file is of some object of its folder. A key that the store cannot have
+        is omitted.
+        """
+        return {}
+
+    def unfinished_below(self, prefix: str = "") -> Iterator[UnfinishedWrite]:
+        """Yield the writes below a prefix that have not ended.
+
+        MinIO lists uploads for the whole key of an object only, and here yields nothing.
+        """
+        yield from ()
+
+    def discard(self, writes: Iterable[UnfinishedWrite]) -> None:  # noqa: B027 - other stores find none
+        """Remove writes that have not ended. One that is in progress fails. One that no longer exists is no error."""
 
     @abstractmethod
     def now(self) -> datetime:

@@ -29,12 +29,15 @@ from lakefs_gc.storage.base import (
     ObjectInfo,
     ObjectStore,
     SubPrefixes,
+    UnfinishedWrite,
+    UnfinishedWrites,
     md5_of,
 )
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.local_folder import GONE, TEMPORARY, LocalFolder, name_new
+from lakefs_gc.storage.local_unfinished import unfinished_below, unfinished_in
 from lakefs_gc.storage.location import StoreLocation
 
 SCHEME = "file://"
@@ -55,6 +58,7 @@ class LocalStore(ObjectStore):
     """
 
     deletes_versions = True  # there are none
+    lists_unfinished = True
 
     def __init__(self, location: StoreLocation) -> None:
         """Raise ``ConfigurationError`` unless the URL is ``file:///absolute/folder``."""
@@ -276,6 +280,31 @@ class LocalStore(ObjectStore):
             except OSError:
                 return  # not empty, already removed, or not permitted: an empty folder does no harm
             level = parent
+
+    # -- what did not end ------------------------------------------------------------------------------------
+
+    def unfinished_of(self, keys: Sequence[str]) -> dict[str, UnfinishedWrites]:
+        """See ``ObjectStore``. The temporary files of the folder that the key is in."""
+        self.folder.require()
+        levels: dict[str, list[str]] = {}
+        for key in keys:
+            with suppress(NamespaceError):  # it is no file name, so nothing was ever written for it
+                levels.setdefault(_split(key)[0], []).append(key)
+        found = {level: unfinished_in(self.folder, level) for level in levels}
+        return {key: found[level] for level, of_level in levels.items() for key in of_level if found[level]}
+
+    def unfinished_below(self, prefix: str = "") -> Iterator[UnfinishedWrite]:
+        """See ``ObjectStore``. Visits each folder."""
+        return unfinished_below(self.folder, check_prefix(prefix))
+
+    def discard(self, writes: Iterable[UnfinishedWrite]) -> None:
+        """See ``ObjectStore``. Folders that this empties are removed too."""
+        for write in writes:
+            level, _, name = write.key.rpartition("/")
+            level = f"{level}/" if level else ""
+            with self.folder.errors(write.key), suppress(FileNotFoundError), self.folder.open(level) as folder:
+                os.unlink(name, dir_fd=folder)
+            self._prune(level)
 
     def now(self) -> datetime:
         """See ``ObjectStore``. The time of a new file: the clock of the file system, or of the server that it is on."""

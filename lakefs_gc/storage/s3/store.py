@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from lakefs_gc.errors import ConfigurationError, ObjectNotFoundError, StorageError
@@ -25,6 +24,8 @@ from lakefs_gc.storage.base import (
     ObjectStore,
     ObjectVersions,
     SubPrefixes,
+    UnfinishedWrite,
+    UnfinishedWrites,
     VersionedTarget,
     Versions,
 )
@@ -41,6 +42,7 @@ from lakefs_gc.storage.s3.copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3.delete import delete_keys
 from lakefs_gc.storage.s3.errors import error_code, http_status
 from lakefs_gc.storage.s3.listing import Page, parse_page
+from lakefs_gc.storage.s3.uploads import abort_uploads, stream_config, uploads_below, uploads_of
 from lakefs_gc.storage.s3.versions import delete_versions, deletion, find_versions, space_not_freed
 
 SCHEME = "s3://"
@@ -55,8 +57,6 @@ _LIST_PARAMETERS = {
 """The names of the parameters of a listing, in a URL and in boto3, in the order in which boto3 writes them."""
 _SSTABLE = re.compile(r"(?:\A|/)_lakefs/[0-9a-f]{64}\Z")
 """The key of a range or metarange, whose reader verifies the checksums inside."""
-_PART_BYTES = 8 * 1024**2
-_MOST_PARTS = 9_000  # S3 takes 10,000
 
 
 class S3Store(ObjectStore):
@@ -67,6 +67,7 @@ class S3Store(ObjectStore):
 
     lists_by_page = True
     deletes_versions = True
+    lists_unfinished = True
 
     def __init__(
         self, location: StoreLocation, retry: RetryPolicy | None = None, *, copy_limits: CopyLimits | None = None
@@ -298,7 +299,7 @@ class S3Store(ObjectStore):
         if if_absent and self._stat(key) is not None:
             return False
         s3.call(
-            lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=_stream_config(size_bytes)),
+            lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=stream_config(size_bytes)),
             action="PutObject",
             key=name,
             tries=1,  # it consumes its source
@@ -345,6 +346,15 @@ class S3Store(ObjectStore):
         answers = delete_versions(self._s3(), by_name, window)
         return [Deletion(each.target.key, answers[name].outcome, answers[name].error) for name, each in by_name.items()]
 
+    def unfinished_of(self, keys: Sequence[str]) -> dict[str, UnfinishedWrites]:
+        return uploads_of(self._s3(), self.root, keys)
+
+    def unfinished_below(self, prefix: str = "") -> Iterator[UnfinishedWrite]:
+        return uploads_below(self._s3(), self.root, check_prefix(prefix))
+
+    def discard(self, writes: Iterable[UnfinishedWrite]) -> None:
+        abort_uploads(self._s3(), self.root, writes)
+
     def now(self) -> datetime:
         """See ``ObjectStore``. The ``Date`` header of a listing of one key."""
         s3 = self._s3()
@@ -374,13 +384,6 @@ class S3Store(ObjectStore):
 def _after(objects: pa.RecordBatch, start_after: str) -> pa.RecordBatch:
     """Return the objects after ``start_after``, because a store may ignore the parameter."""
     return objects.filter(pc.greater(objects["address"], start_after)) if start_after else objects
-
-
-def _stream_config(size_bytes: int) -> TransferConfig:
-    """Return the size of the parts for a stream of about this size; four parts are in memory at the same time."""
-    config = TransferConfig(max_concurrency=2, multipart_chunksize=max(_PART_BYTES, -(-size_bytes // _MOST_PARTS)))
-    config.max_in_memory_upload_chunks = 2  # ten are s3transfer's own default
-    return config
 
 
 def _bucket_and_root(location: StoreLocation) -> tuple[str, str]:
