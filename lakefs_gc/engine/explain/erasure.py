@@ -41,6 +41,10 @@ LIMITS = (
     "Backups are looked for in the configured location, and in each that was configured when a mark was made. A mark "
     "that was removed, or that lakeFS's own client made, tells no location. Versions that remain of a removed backup "
     "are found while its mark exists.",
+    "A backup location is known by its URL alone. If its name leads to another server now, for example because "
+    "AWS_ENDPOINT_URL_S3 was changed, the copies on the former server are not found.",
+    "A copy that is killed leaves parts. They are looked for in local folders and in S3, below a removed backup while "
+    "its mark exists. Azure and Google Cloud Storage list no such parts, and discard them a week later.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
 )
 """What no report of this kind can prove. Every report repeats it."""
@@ -125,7 +129,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
         paths_of.setdefault(address, set()).update(path for _, path in places)
     recorded = recorded_facts(sources.store)
     _add_recorded(sources, recorded, paths, paths_of, unread)
-    facts = Facts(sources, sorted(paths_of), thorough=True, backup_urls=recorded.backup_urls)
+    facts = Facts(sources, sorted(paths_of), thorough=True, backup_urls=recorded.backup_urls, unfinished=True)
     not_read, stated = _without_backups((*facts.unread, *recorded.unknown_locations), no_backups=no_backups)
     unread += not_read
     unread += _put_meanwhile(sources, paths, {*paths_of, *(url for _, url in outside)})

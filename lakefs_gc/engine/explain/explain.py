@@ -20,6 +20,7 @@ from lakefs_gc.engine.explain.mark_records import Marking, find_markings
 from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
 from lakefs_gc.engine.explain.sources import Asked, Place, Sources, of_last_run, resolve, staged, twins
 from lakefs_gc.engine.explain.stored import look_up
+from lakefs_gc.engine.explain.unfinished import find_unfinished
 from lakefs_gc.engine.run import effective_min_age_seconds
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import SafetyError
@@ -60,11 +61,18 @@ def _not_shown(asked: Asked) -> str:
 class Facts:
     """Everything that was found out about the objects that are asked about.
 
-    ``backup_urls``: the backup locations that marks recorded.
+    ``backup_urls``: the backup locations that marks recorded. ``unfinished``: whether copies that did not end are
+    looked for, too.
     """
 
     def __init__(
-        self, sources: Sources, addresses: Sequence[str], *, thorough: bool, backup_urls: Collection[str] = ()
+        self,
+        sources: Sources,
+        addresses: Sequence[str],
+        *,
+        thorough: bool,
+        backup_urls: Collection[str] = (),
+        unfinished: bool = False,
     ) -> None:
         self.sources = sources
         history, store = sources.history, sources.store
@@ -73,6 +81,8 @@ class Facts:
         for sighting in history.sightings(addresses):
             self.sightings[sighting.address].append(sighting)
         self.shown = history.showing({s.range_id for found in self.sightings.values() for s in found})
+        # Before the store is asked for the objects: a write that ends in between is in one of the two answers.
+        begun = find_unfinished(store, {address: address for address in addresses if unfinished})
         looked_up = look_up(store, addresses)
         self.stored, self.not_asked = looked_up.objects, looked_up.not_asked
         self.markings = find_markings(store, sources.repository, sources.namespace, addresses)
@@ -81,14 +91,28 @@ class Facts:
         marks_of = {address: [marking.mark_id for marking in self.markings.of[address]] for address in asked}
         versions = find_versions(store, asked)
         backups = find_backups(
-            sources.settings.backup, sources.repository, sources.known.folders, marks_of, recorded=backup_urls
+            sources.settings.backup,
+            sources.repository,
+            sources.known.folders,
+            marks_of,
+            recorded=backup_urls,
+            unfinished=unfinished,
         )
         refused = [
             f"{address}: the store could not be asked for this key: {why}" for address, why in self.not_asked.items()
         ]
-        self.unread = (*history.unread, *self.markings.unread, *refused, *versions.unread, *backups.unread)
+        self.unread = (
+            *history.unread,
+            *self.markings.unread,
+            *refused,
+            *begun.unread,
+            *versions.unread,
+            *backups.unread,
+        )
         sources.not_looked_at += self.unread
-        self.copies = {address: (*versions.of[address], *backups.of[address]) for address in asked}
+        self.copies = {
+            address: (*begun.of.get(address, ()), *versions.of[address], *backups.of[address]) for address in asked
+        }
         self._look_beside_commits(addresses, thorough)
 
     def _look_beside_commits(self, addresses: Sequence[str], thorough: bool) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from functools import partial
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
+from lakefs_gc.engine.explain.copies import Copies
 from lakefs_gc.engine.explain.stored import look_up
+from lakefs_gc.engine.explain.unfinished import find_of_removed_backups, find_unfinished
 from lakefs_gc.engine.records.backup_location import recorded_namespace
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.errors import LakeFSGCError, StorageError
@@ -21,14 +23,6 @@ _NAMES_AT_ONCE = 16
 NO_LOCATION = "backups: no backup location is configured (backup.url)"
 FORMER_LOCATION = "backups in a former location, "
 """How the texts begin about locations that could not be read as a whole: that they have no backup may be stated."""
-
-
-@dataclass(frozen=True)
-class Copies:
-    """For each address, one text for each kind of copy that exists, and what could not be looked at."""
-
-    of: dict[str, list[str]]
-    unread: tuple[str, ...] = ()
 
 
 def find_versions(store: ObjectStore, addresses: Collection[str]) -> Copies:
@@ -61,6 +55,7 @@ def find_backups(
     marks_of: Mapping[str, Collection[str]],
     *,
     recorded: Collection[str] = (),
+    unfinished: bool = False,
 ) -> Copies:
     """Return the backups of a repository that hold a copy of each object, complete or not. The stores are asked.
 
@@ -69,14 +64,17 @@ def find_backups(
 
     Backups stay where they are when the setting changes: so ``recorded`` are the URLs that were configured when marks
     were made. They stay below the name that the repository had, too. So those below other names count if they are of
-    its namespace, of which ``namespaces`` are the spellings.
+    its namespace, of which ``namespaces`` are the spellings. ``unfinished`` copies are looked for, too, on request.
     """
     configured = StoreLocation(settings.url).folder_url if settings.url else ""
     former = {StoreLocation(url).folder_url: url for url in recorded if url}
     former.pop(configured, None)
     places = [("backups in ", settings.url)] if settings.url else []
     places += [(FORMER_LOCATION, url) for _, url in sorted(former.items())]
-    found = [_copies_in(StoreLocation(url), what, repository, namespaces, marks_of) for what, url in places]
+    found = [
+        _copies_in(StoreLocation(url), what, repository, namespaces, marks_of, unfinished=unfinished)
+        for what, url in places
+    ]
     copies = {address: [text for each in found for text in each.of[address]] for address in marks_of}
     unread = [] if settings.url else [NO_LOCATION]
     unread += [text for each in found for text in each.unread]
@@ -89,6 +87,8 @@ def _copies_in(
     repository: str,
     namespaces: Collection[str],
     marks_of: Mapping[str, Collection[str]],
+    *,
+    unfinished: bool,
 ) -> Copies:
     copies: dict[str, list[str]] = {address: [] for address in marks_of}
     try:
@@ -97,6 +97,19 @@ def _copies_in(
     except LakeFSGCError as error:
         return Copies(copies, (f"{what}{location.url}: {error.message}",))
     try:
+        removed = _removed_copies(repository, marks_of, {paths.folder for paths in backups})
+        if unfinished:
+            keys_of_all = {paths.objects + address: address for paths in backups for address in marks_of}
+            keys_of_all |= {key: address for key, (address, _) in removed.items()}
+            for found in (
+                find_unfinished(store, keys_of_all),
+                find_of_removed_backups(
+                    store, marks_of, keys_of_all, partial(_may_be_named, store, repository, namespaces)
+                ),
+            ):
+                unread += found.unread
+                for address, texts in found.of.items():
+                    copies[address] += texts
         for paths in backups:
             of_other_name = f" of {paths.repository}" if paths.repository != repository else ""
             where = f"backup of mark {paths.mark_id}{of_other_name} in {location.url}"
@@ -111,7 +124,6 @@ def _copies_in(
             unread += versions.unread
             for key, texts in versions.of.items():
                 copies[keys[key]] += [f"{text} (backup of mark {paths.mark_id}{of_other_name})" for text in texts]
-        removed = _removed_copies(repository, marks_of, {paths.folder for paths in backups})
         versions = find_versions(store, removed)
         unread += versions.unread
         for key, texts in versions.of.items():
@@ -174,3 +186,11 @@ def _may_be_of(store: ObjectStore, paths: BackupPaths, namespaces: Collection[st
     """
     recorded = recorded_namespace(store, paths)
     return not recorded or any(namespaces_overlap(recorded, each) for each in namespaces)
+
+
+def _may_be_named(store: ObjectStore, repository: str, namespaces: Collection[str], name: str, mark_id: str) -> bool:
+    """Return whether a folder of this name and mark may be a backup of the repository. Unknown counts as yes."""
+    try:
+        return name == repository or _may_be_of(store, BackupPaths(name, mark_id), namespaces)
+    except LakeFSGCError:
+        return True

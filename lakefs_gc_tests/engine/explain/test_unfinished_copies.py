@@ -1,0 +1,117 @@
+"""What killed copies left of an object is no proof of its erasure: temporary files, and parts of uploads."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.explain.erasure import Verdict
+from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import EPOCH
+from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, error
+from lakefs_gc_tests.support.killed_copy import leave_unfinished
+from lakefs_gc_tests.support.lake import LakeRepository
+from lakefs_gc_tests.support.proving import prover
+
+PATH = "people/anna.csv"
+MARK = "g6pq3k8v9s5c72oa1l0g"
+
+
+def deleted_object(repository: LakeRepository) -> str:
+    """The address of an object that was at ``PATH``, and is neither in the store nor in a mark."""
+    key = repository.put(PATH, "Anna")
+    repository.commit()
+    repository.delete(PATH)
+    repository.commit()
+    repository.store.delete_many([key])
+    return key
+
+
+def test_what_a_killed_restore_left_in_the_namespace(small: LakeRepository) -> None:
+    """The folder of the object tells that it may be of it. One in another folder is of another object."""
+    prove, key = prover(small, small.lake.settings), deleted_object(small)
+    leave_unfinished(small.store, "data/elsewhere/x")
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+    leave_unfinished(small.store, key)
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    [unread] = proof.not_looked_at
+    assert unread.startswith(f"{small.location.folder_url}{key.rpartition('/')[0]}/.lakefs-gc-")
+    assert "(50,331,648 B, last changed on" in unread
+    subprocess.run(unread.rpartition("remove it: ")[2], shell=True, check=True)
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+
+
+def test_what_a_killed_backup_left_in_a_folder(small: LakeRepository, tmp_path: Path) -> None:
+    """The backup was removed, and no mark names it: its folder is there as long as the file is."""
+    prove, key = prover(small, small.lake.settings), deleted_object(small)
+    (tmp_path / "backups").mkdir()
+    backup = BackupSettings(url=(tmp_path / "backups").as_uri())
+    store = open_store(StoreLocation(backup.url))
+    leave_unfinished(store, BackupPaths("lake", MARK).objects + key)
+    for changes in ({}, {"no_backups": True}):
+        proof = prove(PATH, backup=backup, **changes)
+        assert proof.verdict is Verdict.UNKNOWN
+        assert f"{backup.url}/lake/{MARK}/objects/data/" in proof.not_looked_at[0]
+    store.discard(list(store.unfinished_below()))
+    assert prove(PATH, backup=backup).verdict is Verdict.ERASED
+
+
+def test_what_a_killed_backup_left_in_s3(
+    small: LakeRepository, s3_namespace: StoreLocation, s3_server: SeaweedFS
+) -> None:
+    """An upload has the key of its object, so it is certain. Uploads of other objects are none of this one."""
+    prove, key, backup = prover(small, small.lake.settings), deleted_object(small), BackupSettings(url=s3_namespace.url)
+    store = open_store(s3_namespace)
+    other = BackupPaths("other", MARK)
+    store.put(other.began, BackupStart(MARK, "s3://bucket/other/", "sha256:0", EPOCH).to_json())
+    bucket, _, root = s3_namespace.folder_url.removeprefix("s3://").partition("/")
+    for others in (BackupPaths("lake", MARK).objects + key + "2", other.objects + key):
+        s3_server.client().create_multipart_upload(Bucket=bucket, Key=root + others)
+    assert prove(PATH, backup=backup).verdict is Verdict.ERASED
+
+    copy = BackupPaths("lake", MARK).objects + key
+    for there in (
+        [],
+        [BackupPaths("lake", MARK).manifest],
+    ):  # a backup that a listing shows, and one that nothing shows
+        for each in there:
+            store.put(each, BackupStart(MARK, small.location.url, "sha256:0", EPOCH).to_json())
+        leave_unfinished(store, copy)
+        proof = prove(PATH, backup=backup)
+        assert proof.verdict is Verdict.REMAINS
+        [remains] = proof.objects[0].remains
+        assert remains.startswith(f"upload of {s3_namespace.folder_url}{copy} that began on ")
+        assert f"--key {root}{copy} --upload-id" in remains
+        store.discard(store.unfinished_of([copy])[copy])
+        assert prove(PATH, backup=backup).verdict is Verdict.ERASED
+
+
+def test_uploads_that_cannot_be_listed_are_unknown(small: LakeRepository, plain_s3: FaultyS3) -> None:
+    prove = prover(small, small.lake.settings)
+    deleted_object(small)
+    denied = True
+
+    def answer(request: Request) -> Answer | None:
+        if "versioning" in request.query:
+            return Answer(body=b"<VersioningConfiguration/>")
+        if "uploads" not in request.query:
+            return None
+        if denied:
+            return error(403, "AccessDenied")
+        page = "<Bucket>b</Bucket><IsTruncated>false</IsTruncated>"
+        return Answer(body=f"<ListMultipartUploadsResult>{page}</ListMultipartUploadsResult>".encode())
+
+    plain_s3.faults = [answer]
+    backup = BackupSettings(url="s3://backups/b")
+    proof = prove(PATH, backup=backup)
+    assert proof.verdict is Verdict.UNKNOWN
+    [unread] = proof.not_looked_at
+    assert unread.startswith("copies in s3://backups/b that did not end: ")
+    assert "s3:ListBucketMultipartUploads" in unread
+    denied = False
+    assert prove(PATH, backup=backup).verdict is Verdict.ERASED
