@@ -19,6 +19,7 @@ from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope, is_swept
+from lakefs_gc.engine.undo.unfinished import remove_unfinished
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, written_at
@@ -44,7 +45,7 @@ def kept_facts(listed: ListedBackup, why: str) -> dict[str, str]:
 def prune_backups(
     store: ObjectStore, repository: str, keep_days: float, now: datetime, open_namespace: Callable[[str], ObjectStore]
 ) -> Pruned:
-    """Remove the backups of a repository that are older than ``keep_days``.
+    """Remove the backups of a repository that are older than ``keep_days``, and what killed backups of it left.
 
     ``store`` is the backup location; ``open_namespace`` opens the store of a namespace, given its URL. Raises
     ``BackupError`` if a backup cannot be removed.
@@ -68,6 +69,7 @@ def prune_backups(
         _remove(store, listed.paths)
         logger.info("removed the backup of mark %s of repository %s", listed.mark_id, repository)
         pruned.removed.append(listed)
+    remove_unfinished(store, f"{repository}/", now)
     return pruned
 
 

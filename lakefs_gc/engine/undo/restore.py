@@ -37,6 +37,7 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worke
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
+from lakefs_gc.engine.undo.unfinished import remove_unfinished
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.addresses import all_spellings
@@ -44,6 +45,7 @@ from lakefs_gc.formats.candidate_addresses import is_candidate_address
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.local import SCHEME
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -156,6 +158,9 @@ def restore(
     began_at = context.clock()
     run_key = f"{new_run_key(backup.repository, began_at)}-restore"
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
+    if store.url.startswith(SCHEME):  # elsewhere, an upload that did not end may be of lakeFS
+        namespace = context.open_store(store)
+        remove_unfinished(namespace, "", namespace.now())
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = all_spellings(backup.namespace, store.url, source.server_folders)

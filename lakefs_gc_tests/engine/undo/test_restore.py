@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -201,6 +202,18 @@ def test_a_prefix_of_paths_or_of_addresses(swept: Swept) -> None:
         assert {name for name, key in keys.items() if key in swept.repository.objects()} == back, prefix
         assert counts(result) == ({"restored": len(back)} if back else {})
         swept.repository.store.delete_many([keys[name] for name in back])
+
+
+def test_what_a_killed_restore_left_is_removed(swept: Swept) -> None:
+    """By the next one, unless it may be in progress."""
+    data = swept.repository.folder / "data" / "s"
+    data.mkdir(exist_ok=True)
+    young, old = (data / f".lakefs-gc-{digit * 32}.tmp" for digit in "12")
+    for file in (young, old):
+        file.write_bytes(b"a part")
+    os.utime(old, (old.stat().st_atime, old.stat().st_mtime - 3 * 86400))
+    assert counts(swept.restore()) == {"restored": 4}
+    assert (young.exists(), old.exists()) == (True, False)
 
 
 def test_what_is_there_is_never_overwritten(swept: Swept) -> None:
