@@ -21,7 +21,8 @@ KEY = "data/s/a"
 @pytest.fixture(params=["local", "s3"])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLocation:
     if request.param == "s3":
-        return request.getfixturevalue("s3_namespace")
+        in_s3: StoreLocation = request.getfixturevalue("s3_namespace")
+        return in_s3
     (tmp_path / "with space").mkdir()
     return StoreLocation(f"file://{tmp_path}/with space")
 

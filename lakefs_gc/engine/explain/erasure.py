@@ -43,8 +43,9 @@ LIMITS = (
     "are found while its mark exists.",
     "A backup location is known by its URL alone. If its name leads to another server now, for example because "
     "AWS_ENDPOINT_URL_S3 was changed, the copies on the former server are not found.",
-    "A copy that is killed leaves parts. They are looked for in local folders and in S3, below a removed backup while "
-    "its mark exists. Azure and Google Cloud Storage list no such parts, and discard them a week later.",
+    "A copy that is killed leaves a part of the content. Such parts are looked for in folders and in S3. In a store "
+    "that lists the uploads of one key only (MinIO), they are found below a removed backup while its mark exists. In "
+    "Azure and Google Cloud Storage they are not looked for: these stores discard them after a week.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
 )
 """What no report of this kind can prove. Every report repeats it."""

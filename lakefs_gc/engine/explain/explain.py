@@ -101,14 +101,8 @@ class Facts:
         refused = [
             f"{address}: the store could not be asked for this key: {why}" for address, why in self.not_asked.items()
         ]
-        self.unread = (
-            *history.unread,
-            *self.markings.unread,
-            *refused,
-            *begun.unread,
-            *versions.unread,
-            *backups.unread,
-        )
+        self.unread = (*history.unread, *self.markings.unread, *refused, *versions.unread, *backups.unread)
+        self.unread += begun.unread
         sources.not_looked_at += self.unread
         self.copies = {
             address: (*begun.of.get(address, ()), *versions.of[address], *backups.of[address]) for address in asked

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
+from lakefs_gc.engine.explain.unfinished import find_unfinished
 from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
@@ -113,5 +114,7 @@ def test_uploads_that_cannot_be_listed_are_unknown(small: LakeRepository, plain_
     [unread] = proof.not_looked_at
     assert unread.startswith("copies in s3://backups/b that did not end: ")
     assert "s3:ListBucketMultipartUploads" in unread
+    store = open_store(StoreLocation(backup.url))
+    assert "s3:ListBucketMultipartUploads" in find_unfinished(store, {"data/s/a": "data/s/a"}).unread[0]
     denied = False
     assert prove(PATH, backup=backup).verdict is Verdict.ERASED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.mutants.mutant import Mutant
+from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -112,5 +112,43 @@ MUTANTS: tuple[Mutant, ...] = (
         "                    continue",
         "storage/test_local.py",
         "links_out",
+    ),
+    never(
+        12,
+        "what killed backups left is looked for",
+        "engine/explain/remaining_copies.py",
+        "unfinished",
+        "engine/explain/test_unfinished_copies.py",
+        "killed_backup",
+    ),
+    Mutant(
+        12,
+        "a temporary file in the folder of an object may be of it",
+        "engine/explain/explain.py",
+        "self.unread += begun.unread",
+        "pass",
+        "engine/explain/test_unfinished_copies.py",
+        "killed_restore",
+    ),
+    Mutant(
+        12,
+        "uploads that cannot be listed are unknown",
+        "engine/explain/unfinished.py",
+        """_upload(store, write))
+    except LakeFSGCError as error:
+        return Copies(texts, (_not_asked(store, error),))""",
+        """_upload(store, write))
+    except LakeFSGCError:
+        return Copies(texts)""",
+        "engine/explain/test_unfinished_copies.py",
+        "cannot_be_listed",
+    ),
+    never(
+        12,
+        "an answer that is no list of uploads is not an empty one",
+        "storage/s3/uploads.py",
+        '"Bucket" not in answer or "IsTruncated" not in answer',
+        "storage/test_unfinished.py",
+        "no_list",
     ),
 )
