@@ -1,8 +1,8 @@
 """A small S3 server over real sockets whose answers a test can replace.
 
-It implements only the requests of the store (ListObjectsV2, GET, HEAD, PUT, DELETE, DeleteObjects), does not check
-signatures, and records each request. A test adds a function to ``faults``. The function gets the request and returns
-another answer, or None.
+It implements only the requests of the store (ListObjectsV2, GET, HEAD, PUT, DELETE, DeleteObjects, and
+ListMultipartUploads, of which it has none), does not check signatures, and records each request. A test adds a function
+to ``faults``. The function gets the request and returns another answer, or None.
 """
 
 from __future__ import annotations
@@ -110,6 +110,10 @@ class FaultyS3:
         key = request.keys[0] if request.keys else ""
         if request.operation == "ListObjectsV2":
             return Answer(body=self.page(request.query).encode())
+        if request.operation == "ListMultipartUploads":
+            page = f"<Bucket>b</Bucket><Prefix>{escape(request.query.get('prefix', ''))}</Prefix>"
+            listed = f"{_XML}<ListMultipartUploadsResult {_NS}>{page}<IsTruncated>false</IsTruncated>"
+            return Answer(body=f"{listed}</ListMultipartUploadsResult>".encode())
         if request.operation == "DeleteObjects":
             for name in request.keys:
                 self.objects.pop(name, None)
@@ -163,6 +167,8 @@ class FaultyS3:
                 )
                 if "list-type" in query:
                     name = "ListObjectsV2"
+                if "uploads" in query and self.command == "GET":
+                    name = "ListMultipartUploads"
                 announced = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(announced)
                 if len(body) < announced:  # the client has died, and a store discards an incomplete upload

@@ -100,12 +100,7 @@ def test_uploads_that_cannot_be_listed_are_unknown(small: LakeRepository, plain_
     def answer(request: Request) -> Answer | None:
         if "versioning" in request.query:
             return Answer(body=b"<VersioningConfiguration/>")
-        if "uploads" not in request.query:
-            return None
-        if denied:
-            return error(403, "AccessDenied")
-        page = "<Bucket>b</Bucket><IsTruncated>false</IsTruncated>"
-        return Answer(body=f"<ListMultipartUploadsResult>{page}</ListMultipartUploadsResult>".encode())
+        return error(403, "AccessDenied") if denied and "uploads" in request.query else None
 
     plain_s3.faults = [answer]
     backup = BackupSettings(url="s3://backups/b")
