@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NO_LOCATION = "backups: no backup location is configured (backup.url)"
+FORMER_LOCATION = "backups in a former location, "
+"""How the texts begin about locations that could not be read as a whole: that they have no backup may be stated."""
+
 
 @dataclass(frozen=True)
 class Copies:

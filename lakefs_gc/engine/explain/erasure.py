@@ -17,10 +17,10 @@ from typing import Any
 from lakefs_gc import __version__
 from lakefs_gc.engine.explain.answers import Explanation, State, as_json
 from lakefs_gc.engine.explain.blindness import why_blind
+from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.mark_records import Outcome, Recorded, recorded_facts
-from lakefs_gc.engine.explain.remaining_copies import FORMER_LOCATION, NO_LOCATION
 from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
 from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.records import ledger

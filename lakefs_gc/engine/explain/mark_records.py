@@ -15,7 +15,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefs_gc.engine.explain.remaining_copies import FORMER_LOCATION
+from lakefs_gc.engine.explain.copies import FORMER_LOCATION
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths

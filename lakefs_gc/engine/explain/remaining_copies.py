@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
-from lakefs_gc.engine.explain.copies import Copies
+from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION, Copies
 from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.explain.unfinished import find_of_removed_backups, find_unfinished
 from lakefs_gc.engine.records.backup_location import recorded_namespace
@@ -20,9 +20,6 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _NAMES_AT_ONCE = 16
-NO_LOCATION = "backups: no backup location is configured (backup.url)"
-FORMER_LOCATION = "backups in a former location, "
-"""How the texts begin about locations that could not be read as a whole: that they have no backup may be stated."""
 
 
 def find_versions(store: ObjectStore, addresses: Collection[str]) -> Copies:

@@ -27,6 +27,7 @@ def deleted_object(repository: LakeRepository) -> str:
     key = repository.put(PATH, "Anna")
     repository.commit()
     repository.delete(PATH)
+    repository.put("live")
     repository.commit()
     repository.store.delete_many([key])
     return key
