@@ -11,7 +11,7 @@ from io import BytesIO
 
 import pytest
 
-from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.storage.azure.store import AzureStore
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -103,6 +103,18 @@ def test_deletes_in_azure(azure: ObjectStore, keys: list[str]) -> None:
 def test_s3(s3: ObjectStore, call: str) -> None:
     with pytest.raises(LakeFSGCError):
         CALLS[call](s3)
+
+
+@pytest.mark.parametrize("proxy", ["a redirect"], indirect=True)
+@pytest.mark.parametrize("call", ["put", "put_stream", "stat", "list"])
+def test_a_chain_of_redirects_ends_early(s3: S3Store, call: str) -> None:
+    """After each redirect botocore asks for the region of the bucket, which is redirected, too."""
+    sent: list[object] = []
+    for client in (s3._s3().client, s3._s3().lister):
+        client.meta.events.register("before-send.s3", lambda **facts: sent.append(facts["event_name"]))
+    with pytest.raises(StorageError):
+        CALLS[call](s3)
+    assert len(sent) < 8
 
 
 def test_deletes_in_s3(s3: ObjectStore) -> None:

@@ -41,6 +41,8 @@ Answer = TypeVar("Answer")
 RAW_PAGE = "RawPage"
 """The field in which ``list_objects_v2`` of the first client returns the body of a page: bytes of the store's XML."""
 
+_MOST_REGION_REQUESTS = 3
+
 S3_FAILURES = (ClientError, BotoCoreError, HTTPError, ResponseParserError)
 
 
@@ -140,6 +142,10 @@ class TooLateError(Exception):
         self.error = error
 
 
+class _RedirectedError(Exception):
+    """A request is redirected each time that the store is asked for the region of the bucket."""
+
+
 class RetryingClient:
     """Calls with retries and errors with remedies, for one bucket in one process."""
 
@@ -154,6 +160,8 @@ class RetryingClient:
         self._of_thread = threading.local()
         for operation in ("DeleteObject", "DeleteObjects"):
             self.client.meta.events.register(f"before-send.s3.{operation}", self._refuse_late)
+        for client in (self.client, self.lister):
+            client.meta.events.register("before-send.s3.HeadBucket", self._refuse_redirects)
         self.limit: RequestLimit | None = None
         """The maximum of requests per second, if one is set."""
         self.slow_downs = 0
@@ -179,11 +187,11 @@ class RetryingClient:
             try:
                 if self.limit:
                     self.limit.wait()
+                self._of_thread.region_requests = 0
                 return function()
             except TooLateError:
                 raise TooLateError(failed_with) from None
-            except RecursionError:
-                # botocore asks for the bucket's region after each redirect, also after one of that request.
+            except _RedirectedError:
                 if window:
                     window.unanswered = True
                 raise StorageError(
@@ -205,6 +213,16 @@ class RetryingClient:
         window: DeleteWindow | None = getattr(self._of_thread, "window", None)
         if window and window.is_over:
             raise TooLateError
+
+    def _refuse_redirects(self, **_: Any) -> None:
+        """End a chain of redirects: botocore asks for the bucket's region after each, also after one of this request.
+
+        Otherwise the chain ends where Python's stack does. A thread of an upload has a count of its own.
+        """
+        requests = getattr(self._of_thread, "region_requests", 0) + 1
+        self._of_thread.region_requests = requests
+        if requests > _MOST_REGION_REQUESTS:
+            raise _RedirectedError
 
     def head(self, name: str, **parameters: Any) -> Mapping[str, Any]:
         """Return the facts about the object ``name`` of the bucket, which include its size and time.
