@@ -44,6 +44,7 @@ _PLACE = {"repositoryLocationName": "lakefs_gc", "repositoryName": "__repository
 
 def take(folder: Path, *, narrow: bool) -> None:
     """Write the pictures to a folder."""
+    folder.mkdir(parents=True, exist_ok=True)  # Chromium writes nothing to one that does not exist, and no error
     with tempfile.TemporaryDirectory() as place, _demo(Path(place)) as partition:
         _wait_for("forecast", partition)  # of the sensor forecast_after_mark
         _run("restore", partition)  # the demo restores on the command line, and only a part
