@@ -40,9 +40,11 @@ def uploads_of(s3: RetryingClient, root: str, keys: Sequence[str]) -> dict[str, 
     """
 
     def of_key(key: str) -> UnfinishedWrites:
-        with suppress(NamespaceError):  # no store can have it
-            return [each for each in uploads_below(s3, root, check_key(key)) if each.key == key]
-        return []
+        try:
+            prefix = check_key(key)
+        except NamespaceError:  # no store can have it
+            return []
+        return [each for each in uploads_below(s3, root, prefix) if each.key == key]
 
     return {key: found for key, found in map_unordered(of_key, keys, _LISTINGS_AT_ONCE) if found}
 
