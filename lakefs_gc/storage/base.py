@@ -178,9 +178,6 @@ class ObjectStore(ABC):
     deletes_versions = False
     """Whether ``find_versions`` and ``delete_versions`` reach earlier versions, if the store keeps any."""
 
-    lists_unfinished = False
-    """Whether ``unfinished_of`` and ``unfinished_below`` find what there is. Other stores discard it after a week."""
-
     @property
     def slow_downs(self) -> int:
         """Return how often the store has asked this process to slow down."""
@@ -350,7 +347,7 @@ class ObjectStore(ABC):
         """Return, for each key that has any, the writes that may be of this object and have not ended.
 
         An upload is certainly of it. A temporary file is of some object of its folder. A key that the store cannot have
-        is omitted.
+        is omitted. Stores without such a list return nothing, and discard what there is after a week.
         """
         return {}
 
@@ -362,7 +359,10 @@ class ObjectStore(ABC):
         yield from ()
 
     def discard(self, writes: Iterable[UnfinishedWrite]) -> None:  # noqa: B027 - other stores find none
-        """Remove writes that have not ended. One that is in progress fails. One that no longer exists is no error."""
+        """Remove writes that have not ended. A program that is still writing gets an error from its store.
+
+        A write that has ended meanwhile is no error here.
+        """
 
     @abstractmethod
     def now(self) -> datetime:

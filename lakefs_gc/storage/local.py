@@ -58,7 +58,6 @@ class LocalStore(ObjectStore):
     """
 
     deletes_versions = True  # there are none
-    lists_unfinished = True
 
     def __init__(self, location: StoreLocation) -> None:
         """Raise ``ConfigurationError`` unless the URL is ``file:///absolute/folder``."""
@@ -288,7 +287,7 @@ class LocalStore(ObjectStore):
         self.folder.require()
         levels: dict[str, list[str]] = {}
         for key in keys:
-            with suppress(NamespaceError):  # it is no file name, so nothing was ever written for it
+            with suppress(NamespaceError):  # such a key is no file name, so nothing was written
                 levels.setdefault(_split(key)[0], []).append(key)
         found = {level: unfinished_in(self.folder, level) for level in levels}
         return {key: found[level] for level, of_level in levels.items() for key in of_level if found[level]}

@@ -1,4 +1,4 @@
-"""Whether a store shows objects that must exist. If it does not, that another object is not there proves nothing."""
+"""Whether a store shows objects that must exist. If it does not, the absence of others proves nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,18 @@ def why_blind(store: ObjectStore, history: History, asked: Collection[str]) -> s
 
     ranges = sorted(history.branches_of_ranges())
     few = ranges[:: max(1, len(ranges) // _MOST_RANGES)][:_MOST_RANGES]
-    read = (found for _, found in history.each(few, addresses_of) if not isinstance(found, str))
-    of_branches = list(dict.fromkeys(chain.from_iterable(read)))
+    read = dict(history.each(few, addresses_of))
+    of_branches = list(
+        dict.fromkeys(chain.from_iterable(found for found in read.values() if not isinstance(found, str)))
+    )
+    unread = [f"{range_id}: {why}" for range_id, why in read.items() if isinstance(why, str)]
     shown = look_up(store, of_branches)
     if shown.objects:
         return ""
     if absent := [address for address in of_branches if address not in shown.not_asked]:
         why = f"it shows none of {len(absent)} objects that branches have, e.g. {absent[0]}"
+    elif unread:
+        why = f"which objects branches have is unknown, because ranges cannot be read, e.g. {min(unread)}"
     else:
         # No branch has an object here. A bucket without one is empty, and so is a folder that is not mounted.
         folders, files = store.list_level(_DATA_FOLDER)

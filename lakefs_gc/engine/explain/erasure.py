@@ -219,11 +219,12 @@ def _put_meanwhile(sources: Sources, paths: Collection[str], known: Collection[s
 
 def _restored_meanwhile(sources: Sources, facts: Facts) -> list[str]:
     """Return what did not exist before the backups were asked, and exists now. Its backup may be gone meanwhile."""
-    again = look_up(sources.store, [address for address in facts.sightings if address not in facts.stored])
+    absent = facts.sightings.keys() - facts.stored.keys() - facts.not_asked.keys()
+    again = look_up(sources.store, absent)
     return [
         f"{address}: it did not exist at first, and exists now: something brought it back. Ask again"
         for address in sorted(again.objects)
-    ]
+    ] + [f"{address}: the store could not be asked again: {why}" for address, why in sorted(again.not_asked.items())]
 
 
 def _without_backups(unread: Iterable[str], *, no_backups: bool) -> tuple[list[str], tuple[str, ...]]:

@@ -17,8 +17,8 @@ _OLD = timedelta(days=2)
 def remove_unfinished(store: ObjectStore, prefix: str, now: datetime) -> int:
     """Remove the writes below a prefix that are too old to be in progress; return their number.
 
-    ``now`` is the time of the store. Only for a prefix below which nobody but lakefs-gc writes, or a local folder,
-    where the names of the files say whose they are. A failure is logged: what this removes hinders no run.
+    ``now`` is the time of the store. Call this for a prefix below which only lakefs-gc writes, or for a local folder,
+    where the names of the files show whose they are. A failure is logged and ends no run.
     """
     try:
         old = [write for write in store.unfinished_below(prefix) if write.since < now - _OLD]

@@ -67,7 +67,6 @@ class S3Store(ObjectStore):
 
     lists_by_page = True
     deletes_versions = True
-    lists_unfinished = True
 
     def __init__(
         self, location: StoreLocation, retry: RetryPolicy | None = None, *, copy_limits: CopyLimits | None = None

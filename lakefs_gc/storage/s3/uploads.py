@@ -68,7 +68,7 @@ def uploads_below(s3: RetryingClient, root: str, prefix: str) -> Iterator[Unfini
 
 
 def abort_uploads(s3: RetryingClient, root: str, writes: Iterable[UnfinishedWrite]) -> None:
-    """Abort uploads, which removes their parts. One that has ended meanwhile is no error."""
+    """Abort uploads, which removes their parts. An upload that has ended meanwhile is skipped."""
     for write in writes:
         with suppress(ObjectNotFoundError):
             _abort(s3, root + write.key, write.upload_id)

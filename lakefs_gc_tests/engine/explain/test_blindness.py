@@ -11,7 +11,9 @@ import pytest
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.explain.mark_records import Markings, find_markings
+from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import IncompleteAnswerError, NamespaceError
+from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -113,3 +115,25 @@ def test_an_object_that_is_restored_meanwhile_is_not_erased(
     proof = prove(PATH, backup=BackupSettings(url=backups.location.url))
     assert proof.verdict is Verdict.UNKNOWN
     assert f"{key}: it did not exist at first, and exists now" in proof.not_looked_at[0]
+
+
+def test_unreadable_ranges_do_not_show_that_branches_have_no_objects(
+    small: LakeRepository, key: str, prove: Prove
+) -> None:
+    small.put("live")
+    small.commit()
+    small.store.delete_many([key])
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+    [head_range] = ranges_of_main(small)
+    small.store.put(f"{METADATA_FOLDER}{head_range}", b"damaged")
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert any("which objects branches have is unknown" in each for each in proof.not_looked_at)
+
+
+def ranges_of_main(repository: LakeRepository) -> list[str]:
+    server = LakeFSClient(repository.lake.credentials)
+    metarange = server.metarange_of("lake", server.heads_of("lake")["main"])
+    content = read_metarange(repository.store.read(f"{METADATA_FOLDER}{metarange}"), metarange)
+    ids: list[str] = content.column("range_id").to_pylist()
+    return ids
