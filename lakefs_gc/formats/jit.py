@@ -48,6 +48,7 @@ COMPILED_MODULES = (
     *(f"formats/sstable/{name}.py" for name in ("memory", "crc32c", "snappy", "blocks", "kernel")),
     "storage/s3/page.py",
     "engine/decide/matching/address_table.py",
+    "engine/workspace/fingerprints.py",
 )
 """The modules of lakefs_gc with compiled code: a change in any of them starts a new cache."""
 

@@ -15,7 +15,7 @@ from lakefs_gc.engine.explain.history import History, texts
 from lakefs_gc.engine.explain.keepers import Commits
 from lakefs_gc.engine.explain.sources import Sources
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.workspace.history_index import fingerprints
+from lakefs_gc.engine.workspace.fingerprints import fingerprints
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.formats.sstable.reader import TableData
 from lakefs_gc.lakefs.active_commits import Commit

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
-from lakefs_gc.engine.workspace.history_index import Bounds, HistoryIndex, Prints, fingerprints
+from lakefs_gc.engine.workspace.fingerprints import Prints, fingerprints
+from lakefs_gc.engine.workspace.history_index import Bounds, HistoryIndex
 from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.errors import CorruptFileError, NamespaceError, ObjectNotFoundError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules

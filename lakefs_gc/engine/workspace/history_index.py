@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakefs_gc.engine.spark.workers import worker_store
+from lakefs_gc.engine.workspace.fingerprints import Prints, fingerprints
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row
 from lakefs_gc.errors import StorageError
 from lakefs_gc.formats.addresses import ADDRESS_READING
@@ -40,10 +41,8 @@ logger = logging.getLogger(__name__)
 _FOLDER = "_history_index/v4/"
 _MOST_FILES = 12
 """More files than these are merged into one, without what the history no longer has."""
-_READ_BYTES = 16  # the end of an address differs most
 _MOST_NAMES = 1_000_000
 """The most names of ranges that a task holds: 100 MB."""
-_FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _SCHEMA = pa.schema(
     [
         ("file_id", pa.string()),
@@ -53,9 +52,6 @@ _SCHEMA = pa.schema(
         ("max_key", pa.large_binary()),
     ]
 )
-
-Prints = np.ndarray
-"""The fingerprints of the addresses of a range: 32-bit numbers."""
 
 Bounds = tuple[bytes, bytes]
 """The first and the last path of a range."""
@@ -309,24 +305,3 @@ def _lists(by_kind: tuple[dict[str, Any], ...], names: list[str]) -> pa.ListArra
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     is_null = [True] * len(before) + [False] * len(metaranges) + [True] * len(after)
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(is_null, pa.bool_()))
-
-
-def fingerprints(addresses: pa.StringArray) -> Prints:
-    """Return a fingerprint of each address, which depends on nothing but its bytes."""
-    if not len(addresses):
-        return np.empty(0, np.uint32)
-    _, offsets, content = addresses.buffers()
-    ends = np.frombuffer(offsets, np.int32)[addresses.offset : addresses.offset + len(addresses) + 1]
-    lengths, ends = np.diff(ends), ends[1:].astype(np.int64)
-    prints = np.empty(len(addresses), np.uint32)
-    is_long = lengths >= _READ_BYTES
-    if is_long.any():
-        # Eight bytes at any position, as one number.
-        numbers = np.ndarray((content.size - 7,), "<u8", content, strides=(1,))
-        at = ends[is_long]
-        mixed = numbers[at - 8] * _FACTORS[0] ^ numbers[at - _READ_BYTES] * _FACTORS[1]
-        prints[is_long] = (mixed >> np.uint64(32)).astype(np.uint32)
-    for row in np.flatnonzero(~is_long).tolist():
-        digest = hashlib.blake2b(addresses[row].as_py().encode(), digest_size=4).digest()
-        prints[row] = int.from_bytes(digest, "little")
-    return prints

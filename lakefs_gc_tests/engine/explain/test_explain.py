@@ -13,7 +13,7 @@ from lakefs_gc.engine.explain.answers import Explanation, KeptBy, State
 from lakefs_gc.engine.explain.explain import explain
 from lakefs_gc.engine.explain.sources import Sources, open_sources
 from lakefs_gc.engine.records.mark import MarkPaths
-from lakefs_gc.engine.workspace.history_index import fingerprints
+from lakefs_gc.engine.workspace.fingerprints import fingerprints
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.ranges import read_range

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from lakefs_gc.engine.explain.history import History
 from lakefs_gc.engine.workspace import history_index
-from lakefs_gc.engine.workspace.history_index import HistoryIndex, RunIndex, fingerprints
+from lakefs_gc.engine.workspace.fingerprints import fingerprints
+from lakefs_gc.engine.workspace.history_index import HistoryIndex, RunIndex
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.formats.addresses import spellings
 from lakefs_gc.formats.ranges import METARANGE_SCHEMA
@@ -177,14 +178,6 @@ def test_bounds_exclude_only_what_is_not_there(keys: set[str], paths: set[str]) 
     # A metarange that states otherwise makes it more likely to be read, never less.
     index.add_metarange("wrong", {"range": (b"b", b"b")})
     assert index.may_have_path("range", wanted) or not there
-
-
-@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(["a" * 16, "b" * 15])))
-def test_a_fingerprint_depends_on_the_address_alone(addresses: list[str]) -> None:
-    alone = [int(fingerprints(pa.array([address]))[0]) for address in addresses]
-    together = pa.array([*addresses, "z" * 30], pa.string())
-    assert fingerprints(together)[:-1].tolist() == alone
-    assert fingerprints(together.slice(1))[:-1].tolist() == alone[1:]
 
 
 def test_a_task_adds_what_it_read_from_the_store_alone(index_store: ObjectStore, repository: LakeRepository) -> None:
