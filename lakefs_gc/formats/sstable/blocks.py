@@ -16,7 +16,7 @@ import numpy as np
 from lakefs_gc.formats.jit import compiled, inlined
 from lakefs_gc.formats.sstable.crc32c import crc32c_at, mask
 from lakefs_gc.formats.sstable.memory import load_8, load_32
-from lakefs_gc.formats.sstable.snappy import MAX_RATIO, decompress
+from lakefs_gc.formats.sstable.snappy import MAX_RATIO, copy_literal, decompress
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -224,3 +224,41 @@ def read_handles(file: int, limit: int, index: Array, scratch: Array, handles: A
             count += 1
             address = value_end
     return OK, 0, count
+
+
+@compiled
+def read_named(start: int, size: int, content: Array, capacity: int, spans: Array) -> tuple[int, int]:
+    """Read a block of the metaindex or of the properties, whose keys have no trailers. Return a status and the entries.
+
+    ``content`` gets each name and its value, one after the other; ``capacity`` is its size without the slack. ``spans``
+    gets a row for each entry: the positions of name and value in ``content``, and of what follows them.
+    """
+    end = entries_end(start, size)
+    if end == BAD:
+        return BAD_RESTARTS, 0
+    content_at = address_of(content)
+    room = capacity
+    name = content_at
+    name_size = 0
+    target = content_at
+    count = 0
+    address = start
+    while address < end:
+        shared, unshared, value_size, address = read_entry_header(address, end)
+        if address == BAD or shared > name_size:
+            return BAD_ENTRY, 0
+        room -= shared + unshared + value_size
+        if room < 0 or count == spans.shape[0]:
+            return TOO_MANY_BYTES, 0
+        copy_literal(name, target, shared)
+        copy_literal(address, target + shared, unshared)
+        name = target
+        name_size = shared + unshared
+        copy_literal(address + unshared, target + name_size, value_size)
+        address += unshared + value_size
+        target += name_size + value_size
+        spans[count, 0] = name - content_at
+        spans[count, 1] = name - content_at + name_size
+        spans[count, 2] = target - content_at
+        count += 1
+    return OK, count

@@ -47,6 +47,8 @@ _SET_LAST = {"min_key", "max_key", "count", "estimated_size_bytes"}
 
 # An entry has at least three bytes, for the lengths of the parts of its key and of its value.
 _MIN_ENTRY_BYTES = 3
+# Of names that share their first bytes; those of a table take a quarter more than its block.
+_MOST_NAMED_TIMES = 16
 
 _CHECK_THE_WRITER = "No known version of lakeFS wrote this file, so do not collect this repository"
 
@@ -216,32 +218,14 @@ class Table:
             self._at, self._limit, offset, int(handle[0, 1]), int(scratch.ctypes.data)
         )
         self.check(status, offset)
-        if start == scratch.ctypes.data:
-            content = scratch[:size].tobytes()
-        else:
-            content = self._bytes[start - self._at : start - self._at + size].tobytes()
-        restarts = struct.unpack_from("<I", content, size - 4)[0] if size >= 4 else 0
-        end = size - 4 - 4 * restarts
-        if restarts == 0 or end < 0:
-            raise self.corrupt(blocks.STATUS_MESSAGES[blocks.BAD_RESTARTS], offset)
-        values = {}
-        name, position = b"", 0
-        while position < end:
-            lengths = content[position : position + 3]
-            if max(lengths) < 0x80:  # the usual case: one byte each
-                shared, unshared, value_size = lengths
-                position += 3
-            else:
-                shared, position = self._varint_at(content, position, offset)
-                unshared, position = self._varint_at(content, position, offset)
-                value_size, position = self._varint_at(content, position, offset)
-            if shared > len(name) or unshared + value_size > end - position:
-                raise self.corrupt(blocks.STATUS_MESSAGES[blocks.BAD_ENTRY], offset)
-            name = name[:shared] + content[position : position + unshared]
-            position += unshared
-            values[name] = content[position : position + value_size]
-            position += value_size
-        return values
+        capacity = _MOST_NAMED_TIMES * size
+        named = np.empty(capacity + SLACK_BYTES, np.uint8)
+        spans = np.empty((size // _MIN_ENTRY_BYTES, 3), np.int64)
+        status, count = blocks.read_named(start, size, named, capacity, spans)
+        self.check(status, offset)
+        positions = spans[:count].tolist()
+        text = named[: positions[-1][2] if positions else 0].tobytes()
+        return {text[name:value]: text[value:end] for name, value, end in positions}
 
     def _read_handle(self, data: bytes, position: int) -> tuple[Array, int]:
         """Return a block's offset and size, as an array of one row, and the position after them."""
