@@ -124,16 +124,10 @@ def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, An
 def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     open_backup_location(settings, server)
-    repositories = [repository] if repository else sorted({listed.repository for listed in list_backups(store)})
-    pruned = Pruned([], [])
     now = checked_store_time(store, settings.safety, utc_now)
-    for name in repositories:
-        pruned_of_one = prune_backups(
-            store, name, settings.backup.keep_days, now, lambda namespace: open_store(settings.reach(namespace))
-        )
-        pruned.removed.extend(pruned_of_one.removed)
-        pruned.kept.extend(pruned_of_one.kept)
-    return pruned
+    return prune_backups(
+        store, repository, settings.backup.keep_days, now, lambda namespace: open_store(settings.reach(namespace))
+    )
 
 
 def _facts(listed: ListedBackup) -> dict[str, Any]:

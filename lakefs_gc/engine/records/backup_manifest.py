@@ -14,11 +14,12 @@ The manifest is bound to the mark by its digest, and to the contents by their ch
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from lakefs_gc.engine.records.mark import MarkPart
-from lakefs_gc.errors import BackupError
+from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.formats.durable_record import DurableRecord, SealedRecord, Time, record
 from lakefs_gc.formats.report import report_paths
 
@@ -27,6 +28,8 @@ ALREADY_GONE = "already_gone"
 FAILED = "failed"
 OUTCOMES = (COPIED, ALREADY_GONE, FAILED)
 """What happened to an object of a mark: copied and verified, no longer in the store, or neither."""
+
+_FILE = re.compile(r"([^/]+)/([^/]+)/(?:(?:objects|records|contents|restores)/.+|[^/]+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,15 @@ class BackupPaths:
     @property
     def manifest(self) -> str:
         return f"{self.folder}backup.json"
+
+    @classmethod
+    def may_have(cls, key: str) -> bool:
+        """Return whether a key of the backup location, or of a temporary file in it, is of the layout of a backup."""
+        file = _FILE.fullmatch(key)
+        try:
+            return file is not None and bool(cls(file[1], file[2]))
+        except LakeFSGCError:
+            return False
 
 
 @record

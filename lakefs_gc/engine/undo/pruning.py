@@ -47,8 +47,9 @@ def prune_backups(
 ) -> Pruned:
     """Remove the backups of a repository that are older than ``keep_days``, and what killed backups of it left.
 
-    ``store`` is the backup location; ``open_namespace`` opens the store of a namespace, given its URL. Raises
-    ``BackupError`` if a backup cannot be removed.
+    An empty ``repository`` stands for all that have, or had, a backup in the location. ``store`` is the backup
+    location; ``open_namespace`` opens the store of a namespace, given its URL. Raises ``BackupError`` if a backup
+    cannot be removed.
     """
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
@@ -60,16 +61,19 @@ def prune_backups(
             since = _kept_since(listed, made_at, open_once)
         except LakeFSGCError as error:
             logger.warning(
-                "the expired backup of mark %s of repository %s is kept: %s", listed.mark_id, repository, error.message
+                "the expired backup of mark %s of repository %s is kept: %s",
+                listed.mark_id,
+                listed.repository,
+                error.message,
             )
             pruned.kept.append((listed, error.message))
             continue
         if since is None or since + timedelta(days=keep_days) > now:
             continue
         _remove(store, listed.paths)
-        logger.info("removed the backup of mark %s of repository %s", listed.mark_id, repository)
+        logger.info("removed the backup of mark %s of repository %s", listed.mark_id, listed.repository)
         pruned.removed.append(listed)
-    remove_unfinished(store, f"{repository}/", now)
+    remove_unfinished(store, f"{repository}/" if repository else "", now, BackupPaths.may_have)
     return pruned
 
 

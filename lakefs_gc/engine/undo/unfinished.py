@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from lakefs_gc.errors import LakeFSGCError
@@ -14,14 +15,16 @@ _OLD = timedelta(days=2)
 """Longer than the copy of any object takes: 5 TB within a day are 60 MB/s."""
 
 
-def remove_unfinished(store: ObjectStore, prefix: str, now: datetime) -> int:
+def remove_unfinished(
+    store: ObjectStore, prefix: str, now: datetime, is_ours: Callable[[str], bool] = lambda key: True
+) -> int:
     """Remove the writes below a prefix that are too old to be in progress; return their number.
 
-    ``now`` is the time of the store. Call this for a prefix below which only lakefs-gc writes, or for a local folder,
-    where the names of the files show whose they are. A failure is logged and ends no run.
+    ``now`` is the time of the store. ``is_ours`` says of the key of a write whether it is one of lakefs-gc; in a local
+    folder, the names of the files show that. A failure is logged and ends no run.
     """
     try:
-        old = [write for write in store.unfinished_below(prefix) if write.since < now - _OLD]
+        old = [write for write in store.unfinished_below(prefix) if write.since < now - _OLD and is_ours(write.key)]
         store.discard(old)
     except LakeFSGCError as error:
         logger.warning("what killed copies left in %s is not removed: %s", store.location.url, error.message)
