@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from functools import partial
+from itertools import islice
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
 from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION, Copies
@@ -34,15 +36,35 @@ def find_versions(store: ObjectStore, addresses: Collection[str]) -> Copies:
             return Copies(copies, (f"deleted copies in {where}, which cannot be listed: {why}",))
         exist = store.stat_many(list(addresses))
         now = store.now()
-        targets = [VersionedTarget(address, exist.get(address), now) for address in sorted(addresses)]
-        for found in store.find_versions(targets):
-            address = found.target.key
-            noncurrent = len(found.ids) - found.markers - (address in exist)
+        found = store.find_versions([VersionedTarget(key, exist.get(key), now) for key in sorted(addresses)])
+        not_listed = [each.target.key for each in found if each.target.seen and not each.ids]
+        if not any(each.ids for each in found):
+            not_listed += _without_version(store, now)
+        for each in found:
+            noncurrent = len(each.ids) - each.markers - (each.target.key in exist)
             if noncurrent > 0:
-                copies[address].append(f"{noncurrent} {'version' if noncurrent == 1 else 'versions'} in {where}")
+                copies[each.target.key].append(
+                    f"{noncurrent} {'version' if noncurrent == 1 else 'versions'} in {where}"
+                )
     except StorageError as error:
         return Copies(copies, (f"versions and soft-deleted copies in {where}: {error.message}",))
-    return Copies(copies)
+    return Copies(
+        copies,
+        tuple(
+            f"versions in {where}: the store has {key}, and lists no version of it, so a list without one shows nothing"
+            for key in not_listed[:1]
+        ),
+    )
+
+
+def _without_version(store: ObjectStore, now: datetime) -> list[str]:
+    """Return an object of the store if no version of it is listed, although the store keeps versions."""
+    some = (key for batch in store.list("") for key in batch.column("address").to_pylist())
+    return [
+        each.target.key
+        for each in store.find_versions([VersionedTarget(key, None, now) for key in islice(some, 1)])
+        if not each.ids
+    ]
 
 
 def find_backups(
@@ -70,8 +92,9 @@ def find_backups(
     places += [(FORMER_LOCATION, url) for _, url in sorted(former.items())]
     found = [
         _copies_in(StoreLocation(url), what, repository, namespaces, marks_of, unfinished=unfinished)
-        for what, url in places
-    ]
+        # The configured location last: somebody may move what is in a former one to it meanwhile.
+        for what, url in reversed(places)
+    ][::-1]
     copies = {address: [text for each in found for text in each.of[address]] for address in marks_of}
     unread = [] if settings.url else [NO_LOCATION]
     unread += [text for each in found for text in each.unread]

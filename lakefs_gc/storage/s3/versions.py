@@ -220,6 +220,8 @@ def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, An
             "versions",
             remedy="Set sweep.delete_versions to false if the store keeps no versions. Check AWS_ENDPOINT_URL_S3",
         )
+    if answer.get("Prefix", name) != name:
+        raise s3.incomplete_answer(name, "is the listing of versions of another prefix")
     return answer
 
 

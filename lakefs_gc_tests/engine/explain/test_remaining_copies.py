@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.explain import remaining_copies
 from lakefs_gc.engine.explain.copies import Copies
 from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
 from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
@@ -15,6 +17,7 @@ from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc.units import EPOCH
 
 KEYS = ("data/s/once", "data/s/twice", "data/s/deleted", "data/s/erased", "data/s/never")
@@ -44,6 +47,23 @@ def test_a_bucket_without_versions_has_none(s3_namespace: StoreLocation) -> None
     store = open_store(s3_namespace)
     store.put("data/s/once", b"1")
     assert find_versions(store, KEYS).of == {key: [] for key in KEYS}
+
+
+@pytest.mark.parametrize("asked", ["data/s/once", "data/s/never"])
+def test_a_store_that_lists_no_version_of_what_it_has_shows_nothing(
+    versioned: StoreLocation, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that drops what it does not know may answer with an empty list."""
+    store = S3Store(versioned)
+    store.put("data/s/once", b"1")
+    assert find_versions(store, [asked]).unread == ()
+
+    def empty(**request: str) -> dict[str, Any]:
+        return {"Name": store.bucket, "IsTruncated": False, "Prefix": request["Prefix"]}
+
+    monkeypatch.setattr(store._s3().client, "list_object_versions", empty)
+    [unread] = find_versions(store, [asked]).unread
+    assert "the store has data/s/once, and lists no version of it" in unread
 
 
 def test_what_may_be_kept_and_cannot_be_listed_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +151,23 @@ def test_a_key_that_the_backup_location_cannot_have_hides_no_other_copy(tmp_path
     )
     assert named_marks(found) == {"data/s/once": ["m1"]}
     assert "could not be asked for lake/m1/objects/data//once" in found.unread[0]
+
+
+def test_a_backup_that_is_moved_to_the_configured_location_meanwhile_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, configured = (tmp_path / name for name in ("former", "configured"))
+    configured.mkdir()
+    put_copy(open_store(StoreLocation(former.as_uri())), "lake", "m1", "data/s/once")
+    opened: list[str] = []
+
+    def open_after_a_move(location: StoreLocation) -> ObjectStore:
+        opened.append(location.url)
+        if len(opened) == 2:
+            (former / "lake").rename(configured / "lake")
+        return open_store(location)
+
+    monkeypatch.setattr(remaining_copies, "open_store", open_after_a_move)
+    settings = BackupSettings(url=configured.as_uri())
+    found = find_backups(settings, "lake", [NAMESPACE], UNMARKED, recorded=[former.as_uri()])
+    assert named_marks(found)["data/s/once"]

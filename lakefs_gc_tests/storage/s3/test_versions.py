@@ -345,6 +345,10 @@ def test_a_listing_without_a_version_of_an_object_that_is_shown_proves_no_delete
             patch.setattr(store._s3().client, "list_object_versions", lambda page=page, **_: page)
             with pytest.raises(StorageError, match="no listing of versions"):
                 purge(store, seen)
+        of_another = {**listing, "Prefix": f"{store.root}data/s/b"}
+        patch.setattr(store._s3().client, "list_object_versions", lambda **_: of_another)
+        with pytest.raises(StorageError, match="of another prefix"):
+            purge(store, seen)
     assert [d.outcome for d in answer] == [DeletionOutcome.FAILED, DeletionOutcome.DELETED]
     assert "lists no version" in answer[0].error
     assert versions(s3_server, store) == ["data/s/a"]
