@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
-from lakefs_gc.engine.collect.listing.root_names import chosen_name_measures, unrecognized_name_facts
+from lakefs_gc.engine.collect.listing.foreign_names import chosen_name_measures, unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats

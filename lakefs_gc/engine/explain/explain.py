@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT
+from lakefs_gc.engine.collect.listing.foreign_names import NAMED_AT_ROOT
 from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD
 from lakefs_gc.engine.explain.answers import REFERENCES, Explanation, Keeper, KeptBy, PathHistory, State
 from lakefs_gc.engine.explain.history import Sighting

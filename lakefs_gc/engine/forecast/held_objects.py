@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
+from lakefs_gc.engine.collect.listing.foreign_names import has_unrecognized_name
 from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD, address_hash
 from lakefs_gc.engine.forecast.commit_holds import LISTED, PROTECTED
 from lakefs_gc.engine.forecast.held_files import ENDLESS, age_columns, hold_columns, strongest

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.existence import only_existing
-from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, chosen_name_measures, unrecognized_name_facts
+from lakefs_gc.engine.collect.listing.foreign_names import NAMED_AT_ROOT, chosen_name_measures, unrecognized_name_facts
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
@@ -42,7 +42,7 @@ class ClientMarkFindings(NamedTuple):
     """The facts of a client's mark that a mark of lakefs-gc records itself.
 
     ``accepted`` names the repositories that the checks name as unread. ``named_at_root`` is the result of
-    ``root_names.named_at_root``, and ``any_size`` that of ``unmatched.hiding_any_size``.
+    ``foreign_names.named_at_root``, and ``any_size`` that of ``unmatched.hiding_any_size``.
     """
 
     checks: tuple[Check, ...]

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
 
 from lakefs_gc.engine.collect.listing.existence import only_absent
-from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
+from lakefs_gc.engine.collect.listing.foreign_names import has_unrecognized_name
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths

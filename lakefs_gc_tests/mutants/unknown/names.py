@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
-_TEST = "engine/collect/listing/test_root_names.py"
+_TEST = "engine/collect/listing/test_foreign_names.py"
 _CHECKS_TEST = "engine/decide/marking/test_checks.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         4,
         "in a whole bucket, a staged name does not make other names candidates",
-        "engine/collect/listing/root_names.py",
+        "engine/collect/listing/foreign_names.py",
         " or is_in_whole_bucket(run)",
         "",
         _TEST,
@@ -63,7 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         8,
         "marked objects in data/ of a whole bucket with other names than lakeFS generates need an override",
-        "engine/collect/listing/root_names.py",
+        "engine/collect/listing/foreign_names.py",
         "if not is_in_whole_bucket(run):\n        return {}",
         "if is_in_whole_bucket(run):\n        return {}",
         _TEST,

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.collect.listing.foreign_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
 from lakefs_gc.engine.collect.listing.listing_rounds import Report
-from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.scale import collect_in_arrow

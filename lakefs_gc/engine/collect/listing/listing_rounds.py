@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
+from lakefs_gc.engine.collect.listing.foreign_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.local_rows import rows_of

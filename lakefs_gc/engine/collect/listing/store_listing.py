@@ -13,10 +13,10 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
+from lakefs_gc.engine.collect.listing.foreign_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.collect.listing.listing_counts import count_files, listing_measures
 from lakefs_gc.engine.collect.listing.listing_rounds import Report, list_in_rounds
-from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from lakefs_gc.engine.collect.listing.root_names import (
+from lakefs_gc.engine.collect.listing.foreign_names import (
     CHOSEN_NAME,
     CHOSEN_NAMES,
     NOT_LAKEFS,

@@ -21,7 +21,7 @@ from pyspark import TaskContext
 
 from lakefs_gc import __version__
 from lakefs_gc.config import MANUAL, Protections, SweepSettings
-from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES
+from lakefs_gc.engine.collect.listing.foreign_names import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES
 from lakefs_gc.engine.decide.matching.unmatched import UNLISTED_WRONG_SIZES, WRONG_SIZES
 from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.records.check import Check

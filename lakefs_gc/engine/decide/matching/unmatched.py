@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
-from lakefs_gc.engine.collect.listing.root_names import (
+from lakefs_gc.engine.collect.listing.foreign_names import (
     NAMED_AT_ROOT,
     NOT_LAKEFS,
     NOT_LAKEFS_BYTES,
@@ -74,7 +74,7 @@ def unmatched(
 
     A row that is not in the store has no address, only its hash; ``missing`` looks it up. It may occur several times,
     as ``committed`` and as ``uncommitted``. It may also be an object that was uploaded after the listing, or one
-    outside the listed prefixes. ``found_in`` marks objects whose names lakeFS did not generate (``root_names``), and
+    outside the listed prefixes. ``found_in`` marks objects whose names lakeFS did not generate (``foreign_names``), and
     ``facts`` counts them.
 
     A row with ``found_in`` ``WRONG_SIZE`` is a live object: ``hiding_any_size`` returns the sizes of such entries.

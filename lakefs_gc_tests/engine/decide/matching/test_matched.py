@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED
+from lakefs_gc.engine.collect.listing.foreign_names import UNRECOGNIZED
 from lakefs_gc.engine.decide.matching import address_table, matched
 from lakefs_gc.engine.decide.matching import unmatched as stage
 from lakefs_gc.engine.decide.matching.address_table import AddressTable

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name as spark_has_unrecognized_name
+from lakefs_gc.engine.collect.listing.foreign_names import has_unrecognized_name as spark_has_unrecognized_name
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import InputOrderError, MarkError
