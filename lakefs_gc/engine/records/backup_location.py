@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
-
-import pyarrow.compute as pc
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths, BackupStart
@@ -18,7 +15,6 @@ from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
 from lakefs_gc.formats.report import report_paths
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -77,7 +73,7 @@ def read_backup(store: ObjectStore, paths: BackupPaths) -> Backup:
     except ObjectNotFoundError:
         raise BackupError(
             f"Mark {paths.mark_id} of {paths.repository} has no complete backup in {store.location.url}",
-            remedy=f"Run `lakefs-gc backup {paths.repository} --mark {paths.mark_id}`: an unfinished backup continues",
+            remedy=f"Run `{paths.command}`: an unfinished backup continues",
         ) from None
     backup = Backup.from_json(data, paths.manifest)
     if (backup.repository, backup.mark_id) != (paths.repository, paths.mark_id):
@@ -93,38 +89,18 @@ def require_backup(settings: Settings, mark: Mark) -> Backup | None:
 
     A backup is required if these settings or the settings of the mark's run require it: a sweep may start on another
     machine with other settings. Raise ``BackupError`` unless the backup is complete: its manifest names the digest of
-    this mark, and the location has at least as many objects and bytes as the manifest.
+    this mark. Whether the copies are still there, ``refuse_lost_copies`` says.
     """
     if not (settings.backup.required_before_sweep or mark.needs_backup):
         return None
     store = open_store(backup_location_of(settings.backup))
     backup = read_backup(store, BackupPaths(mark.repository, mark.mark_id))
-    again = f"`lakefs-gc backup {mark.repository} --mark {mark.mark_id}`"
     if backup.mark_digest != mark.digest:
         raise BackupError(
             f"The backup of mark {mark.mark_id} is of digest {backup.mark_digest}, but the mark has {mark.digest}",
-            remedy=f"Run {again}",
-        )
-    objects, size_bytes = _count(store, backup.paths.objects)
-    if objects < backup.objects or size_bytes < backup.copied_bytes:
-        raise BackupError(
-            f"The backup of mark {mark.mark_id} has lost objects: {backup.objects:,} ({backup.copied_bytes:,} bytes) "
-            f"were copied, and {objects:,} ({size_bytes:,} bytes) exist",
-            remedy=f"Find out what deletes them, such as a lifecycle rule, then run {again}",
+            remedy=f"Run `{backup.paths.command}`",
         )
     return backup
-
-
-def _count(store: ObjectStore, folder: str) -> tuple[int, int]:
-    """Count the objects and bytes below ``objects/``: several slices at once, and the objects outside slices."""
-    folders, loose = store.list_level(folder)
-    levels = [store.list_level(below) for below in folders]
-    slices = [prefix for prefixes, _ in levels for prefix in prefixes]
-    objects = size_bytes = 0
-    for batch in chain([loose], (beside for _, beside in levels), list_concurrently(store, slices)):
-        objects += batch.num_rows
-        size_bytes += pc.sum(batch.column("size"), min_count=0).as_py()
-    return objects, size_bytes
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ class BackupPaths:
         return f"{self.repository}/{self.mark_id}/"
 
     @property
+    def command(self) -> str:
+        """What makes this backup, or continues it."""
+        return f"lakefs-gc backup {self.repository} --mark {self.mark_id}"
+
+    @property
     def began(self) -> str:
         return f"{self.folder}began.json"
 

@@ -1,10 +1,19 @@
-"""Reads a complete backup: the outcome of every object of its mark, and which of them have no copy.
+"""Reads a complete backup: the outcome of every object of its mark, which have no copy, and which copies were lost.
 
 A restore reads it to copy objects back. A sweep that needs a backup reads it to keep the objects without a copy.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,6 +24,9 @@ from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.undo.backup import read_contents
+from lakefs_gc.errors import BackupError
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.location import StoreLocation
 
 _CONTENT = "address string, size long, outcome string, proof string, checksum string, error string"
@@ -43,6 +55,47 @@ def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | Non
         return None
     contents = backed_up_objects(context.spark, backup, backup_location_of(context.settings.backup))
     return contents.where(F.col("outcome") != COPIED).select("address")
+
+
+def refuse_lost_copies(store: ObjectStore, backup: Backup) -> None:
+    """Raise ``BackupError`` unless the backup location has every copy, with its size.
+
+    Numbers of objects and bytes would not show that: a file that somebody puts beside the copies makes up for a lost
+    one. So each copy is looked for by a hash of its name and size, of which a process keeps eight bytes for a copy.
+    """
+    hash_key = secrets.token_hex(8)
+    copies = [_hashes(batch, hash_key) for batch in _listed(store, backup.paths.objects)]
+    there = np.unique(np.concatenate([np.empty(0, np.uint64), *copies]))
+    lost, example = 0, ""
+    for part in backup.parts:
+        copied = read_contents(store, part)
+        copied = copied.filter(pc.equal(copied["outcome"], COPIED))
+        is_lost = ~np.isin(_hashes(copied, hash_key), there)
+        if is_lost.any():
+            lost += int(is_lost.sum())
+            example = copied["address"][int(is_lost.argmax())].as_py()
+    if lost:
+        raise BackupError(
+            f"The backup of mark {backup.mark_id} has lost objects: {lost:,} of {backup.objects:,} copies are missing "
+            f"in {store.location.url} or have another size, e.g. {example}",
+            remedy=f"Find out what deletes them, such as a lifecycle rule, then run `{backup.paths.command}`",
+        )
+
+
+def _listed(store: ObjectStore, folder: str) -> Iterator[pa.RecordBatch]:
+    """Yield the copies, under their addresses: several slices at once, and those outside slices."""
+    folders, loose = store.list_level(folder)
+    levels = [store.list_level(below) for below in folders]
+    slices = [prefix for prefixes, _ in levels for prefix in prefixes]
+    for batch in chain([loose], (beside for _, beside in levels), list_concurrently(store, slices)):
+        addresses = pc.utf8_slice_codeunits(batch.column("address"), len(folder))
+        yield batch.set_column(batch.schema.get_field_index("address"), "address", addresses)
+
+
+def _hashes(objects: pa.Table | pa.RecordBatch, hash_key: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return a hash of the address and size of each object, which nobody can choose: ``hash_key`` is random."""
+    names = pc.binary_join_element_wise(objects["address"], pc.cast(objects["size"], pa.string()), "/")
+    return pd.util.hash_array(names.to_numpy(zero_copy_only=False), hash_key=hash_key, categorize=False)
 
 
 @worker

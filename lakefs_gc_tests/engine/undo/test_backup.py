@@ -28,6 +28,7 @@ from lakefs_gc.engine.records.backup_location import (
 from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.undo.backup import RECORD, read_contents
+from lakefs_gc.engine.undo.backup_contents import refuse_lost_copies
 from lakefs_gc.engine.undo.same_content import same_content
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (
@@ -246,17 +247,26 @@ def test_copies_that_get_lost_or_differ_are_made_again(
     mark = collector.mark_objects(*contents)
     place.back_up(spark, collector, mark)
     policy = place.settings(collector, required_before_sweep=True)
-    require_backup(policy, mark)
+    backup = require_backup(policy, mark)
+    assert backup is not None
+    refuse_lost_copies(place.store, backup)
     objects = BackupPaths("lake", mark.mark_id).objects
     place.store.delete_many([objects + "data/s/empty"])  # as many bytes, and one object less
-    with pytest.raises(BackupError, match=r"has lost objects: 6 .* and 5 .* exist"):
-        require_backup(policy, mark)
+    with pytest.raises(BackupError, match=r"lost objects: 1 of 6 copies .* e.g. data/s/empty"):
+        refuse_lost_copies(place.store, backup)
+    # A file beside the copies makes up for the number of objects.
+    place.store.put(objects + "data/s/.DS_Store", b"x" * 1000)
+    with pytest.raises(BackupError, match="1 of 6"):
+        refuse_lost_copies(place.store, backup)
     place.store.put(objects + "data/s/one", b"")
-    with pytest.raises(BackupError, match="bytes"):
-        require_backup(policy, mark)
+    with pytest.raises(BackupError, match=r"2 of 6 copies .* another size"):
+        refuse_lost_copies(place.store, backup)
     assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
+    place.store.delete_many([objects + "data/s/.DS_Store"])
     assert place.copies(mark) == contents
-    require_backup(policy, mark)
+    backup = require_backup(policy, mark)
+    assert backup is not None
+    refuse_lost_copies(place.store, backup)
 
     # What is lost on both sides is a failure, whatever was recorded.
     place.store.delete_many([objects + "data/s/one"])
