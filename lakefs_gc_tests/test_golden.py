@@ -25,7 +25,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ReadOnlyRepositoryError
-from lakefs_gc.formats.addresses import other_readings
+from lakefs_gc.formats.address_readings import other_readings
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS

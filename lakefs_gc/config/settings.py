@@ -215,7 +215,7 @@ def matching_mount(namespace: str, mounts: Collection[str]) -> tuple[str, str]:
     folder = namespace.rstrip("/") + "/"
     if not mounts:
         return "", folder
-    from lakefs_gc.formats.addresses import other_readings  # imports pyarrow, which `--help` does not need
+    from lakefs_gc.formats.address_readings import other_readings  # imports pyarrow, which `--help` does not need
 
     for spelling in (folder, *(f"{reading.rstrip('/')}/" for reading in other_readings(folder))):
         if matching := [prefix for prefix in mounts if spelling.startswith(prefix)]:

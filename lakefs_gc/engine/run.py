@@ -29,7 +29,8 @@ from lakefs_gc.errors import (
     ReadOnlyRepositoryError,
     SafetyError,
 )
-from lakefs_gc.formats.addresses import all_spellings, is_local, namespaces_overlap, normalize_namespace
+from lakefs_gc.formats.address_readings import is_local
+from lakefs_gc.formats.addresses import all_spellings, namespaces_overlap, normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
 from lakefs_gc.lakefs.models import Repository

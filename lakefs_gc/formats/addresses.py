@@ -12,33 +12,39 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from types import MappingProxyType
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefs_gc.errors import NamespaceError
+from lakefs_gc.formats.address_readings import (
+    LOCAL_SCHEME,
+    LOCAL_STORE,
+    SCHEME,
+    UNTIDY_PATH,
+    as_read,
+    is_in_azure,
+    is_local,
+    may_be_read_otherwise,
+    other_readings,
+    with_slashes,
+    with_small_scheme,
+)
 from lakefs_gc.formats.candidate_addresses import are_candidate_addresses, is_candidate_address
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.plain_addresses import may_have_empty_parts_inside
 
-ADDRESS_READING = "6"
+ADDRESS_READING = "7"
 """Raised with each change of which objects an address may name: ranges that were read otherwise are read again."""
 ADDRESSES_READ_AS = "address_reading"
 """The name of ``ADDRESS_READING`` among the versions that a mark records."""
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
 _OTHER_ORIGIN_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://|\A[A-Za-z0-9+.-]+://[^/?]*@|\As3:///|\Ahttp://"
-"""Addresses that ``_as_read`` changes, and a few others. Of those in Azure, the ones that are not ``_USUAL_AZURE``."""
+"""Addresses that ``as_read`` changes, and a few others. Of those in Azure, the ones that are not ``_USUAL_AZURE``."""
 _HTTPS_RE2 = r"\Ahttps://"
 _USUAL_AZURE_RE2 = r"\Ahttps://[a-z0-9]+\.blob\.core\.windows\.net/[^/]"
-LOCAL_SCHEME, _LOCAL_STORE, _S3_SCHEME = "local://", "file://", "s3://"
-_HOST = re.compile(r"(?:[^/?]*@)?(?P<name>[^/?]*)")
-_AZURE_URL = re.compile(r"https?://", re.IGNORECASE)
 _AZURE_URL_RE2 = r"(?i)\Ahttps?://"
-_AZURE_DOMAIN = ".blob.core.windows.net/"
-_UNTIDY_PATH = re.compile(r"(?:\A|/)\.{0,2}/|/\.{0,2}\Z")
 _UNTIDY_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 """A key that no file can have: with an empty part, ``.`` or ``..``."""
 _ISSUED_FOLDER = re.compile(r"(?P<folder>local://.+/)data/[0-9a-v]{20}/[0-9a-v]{20}(?:,[A-Za-z0-9_-]+)?")
@@ -50,7 +56,7 @@ def normalize_namespace(namespace: str) -> str:
 
     Raise ``NamespaceError`` if it is not a URL, or has nothing after its scheme.
     """
-    scheme = _SCHEME.match(namespace)
+    scheme = SCHEME.match(namespace)
     stripped = namespace.rstrip("/")
     if scheme is None or len(stripped) < scheme.end():
         raise NamespaceError(
@@ -80,43 +86,10 @@ def relative_address(address: str, address_type: AddressType, namespace: str) ->
     is full whatever its type says.
     """
     is_full = address_type != AddressType.RELATIVE or (is_in_azure(namespace) and is_in_azure(address))
-    if not is_full or _SCHEME.match(address) is None:
+    if not is_full or SCHEME.match(address) is None:
         return address
-    address, folder = _as_read(address), _as_read(normalize_namespace(namespace))
+    address, folder = as_read(address), as_read(normalize_namespace(namespace))
     return address.removeprefix(folder) if address.startswith(folder) else None
-
-
-def _with_small_scheme(address: str) -> str:
-    """Return a URL with its scheme in lower case, as Go's ``url.Parse`` returns it."""
-    scheme = _SCHEME.match(address)
-    return address if scheme is None else scheme[0].lower() + address[scheme.end() :]
-
-
-def _as_read(address: str) -> str:
-    """Return a URL with its scheme and its bucket as lakeFS reads them; both have one meaning only.
-
-    Go's ``url.Parse`` converts the scheme to lower case, and removes ``user:password@`` from the host. If the host of
-    an S3 address is empty, the first part of the path is the bucket. Local stores read the address unchanged.
-
-    An Azure address is returned with the scheme ``https`` and the domain ``blob.core.windows.net``: lakeFS uses only
-    the account, which is the first label of the host (``pkg/block/azure/adapter.go``). ``ACCOUNT-secondary`` is the
-    read-only copy of the same account. A host is a DNS name, in any case, and no account has a hyphen in its name.
-    """
-    address = _with_small_scheme(address)
-    scheme = _SCHEME.match(address)
-    if scheme is None or address.startswith(LOCAL_SCHEME):
-        return address
-    host = _HOST.match(address, scheme.end())
-    if host is not None and is_in_azure(address) and "." in host["name"]:
-        account = host["name"].lower().partition(".")[0].partition("-")[0]
-        return f"https://{account}{_AZURE_DOMAIN}{address[host.end() :].lstrip('/')}"
-    rest = address[scheme.end() :] if host is None else host["name"] + address[host.end() :]
-    return scheme[0] + (rest.lstrip("/") if scheme[0] == _S3_SCHEME else rest)
-
-
-def is_in_azure(url: str) -> bool:
-    """Return whether lakeFS reads a URL as one of Azure Blob Storage: it has no other namespaces with http or https."""
-    return _AZURE_URL.match(url) is not None
 
 
 def all_spellings(namespace: str, store_url: str, server_folders: Collection[str]) -> tuple[str, ...]:
@@ -135,15 +108,10 @@ def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
     path of the folder may differ from the collector's: see ``server_spellings``.
     """
     folder = normalize_namespace(namespace)
-    if not (is_local(folder) and store_url.startswith(_LOCAL_STORE)):
+    if not (is_local(folder) and store_url.startswith(LOCAL_STORE)):
         # A namespace may itself be spelled otherwise than the addresses that lead into it (``s3://me@bucket/prefix``).
         return tuple(dict.fromkeys((folder, *map(normalize_namespace, other_readings(folder)))))
-    return folder, f"{LOCAL_SCHEME}{store_url.removeprefix(_LOCAL_STORE).rstrip('/')}/"
-
-
-def is_local(url: str) -> bool:
-    """Return whether a URL is on a server's own disk."""
-    return _with_small_scheme(url).startswith(LOCAL_SCHEME)
+    return folder, f"{LOCAL_SCHEME}{store_url.removeprefix(LOCAL_STORE).rstrip('/')}/"
 
 
 def server_spellings(issued: str, namespace: str) -> tuple[str, ...]:
@@ -193,8 +161,8 @@ def entries_below(
     is_full = _are_full(batch, folders)
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
     if pc.any(pc.and_(is_full, _may_be_of_other_origin(addresses))).as_py():
-        addresses = pa.array([_as_read(address) for address in addresses.to_pylist()], pa.string())
-    rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
+        addresses = pa.array([as_read(address) for address in addresses.to_pylist()], pa.string())
+    rows, keys = _read_otherwise(addresses, pc.and_(is_full, may_be_read_otherwise(addresses)), folders)
     is_named = pa.repeat(False, batch.num_rows)
     for folder in folders:
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
@@ -227,8 +195,9 @@ def entries_below(
 
 
 def _may_be_untidy(addresses: pa.StringArray) -> pa.BooleanArray:
-    """Return whether a relative address may have empty, ``.`` or ``..`` parts; nearly all have none."""
+    """Return whether a relative address may have backslashes, or empty, ``.`` or ``..`` parts; nearly all have none."""
     outside = pc.or_(pc.starts_with(addresses, "/"), pc.ends_with(addresses, "/"))
+    outside = pc.or_(outside, pc.match_substring(addresses, "\\"))
     if not may_have_empty_parts_inside(addresses):
         return outside
     return reduce(
@@ -244,9 +213,16 @@ def _may_be_untidy(addresses: pa.StringArray) -> pa.BooleanArray:
 
 
 def _tidied(addresses: pa.StringArray, untidy: pa.BooleanArray, folders: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Yield the ``untidy`` rows with each ``key_as_path``. An address may climb above the namespace, and come back."""
+    """Yield the ``untidy`` rows with each ``key_as_path``, and with the key that a store may make of backslashes.
+
+    An address may climb above the namespace, and come back.
+    """
     for row in pc.indices_nonzero(untidy).to_pylist():
-        keys = (key_as_path(addresses[row].as_py(), folder, folder) for folder in folders)
+        address = addresses[row].as_py()
+        keys = [key_as_path(address, folder, folder) for folder in folders]
+        converted = with_slashes(address, folders[0])
+        if converted != address and is_candidate_address(converted):
+            keys.append(converted)
         yield from ((row, key) for key in dict.fromkeys(keys) if key is not None)
 
 
@@ -255,17 +231,18 @@ def key_as_path(address: str, base: str, folder: str) -> str | None:
 
     ``base`` and ``folder`` are URLs with a final slash, of namespaces or of stores. None for an address that is its own
     key, leads elsewhere, or to what can never be garbage. Local stores, and others that keep keys as paths (SeaweedFS),
-    resolve ``.``, ``..`` and several slashes; lakeFS itself drops a first slash if the namespace is a whole bucket
-    (``formatPathWithNamespace``).
+    resolve ``.``, ``..`` and several slashes, and convert backslashes (``with_slashes``); lakeFS itself drops a first
+    slash if the namespace is a whole bucket (``formatPathWithNamespace``).
     """
+    stored = with_slashes(address, folder)
     if is_in_azure(folder):
-        base, folder = _as_read(base), _as_read(folder)
+        base, folder = as_read(base), as_read(folder)
     (base_scheme, _, base_path), (scheme, _, path) = base.partition("://"), folder.partition("://")
-    resolved, root = posixpath.normpath(base_path + address), posixpath.normpath(path)
+    resolved, root = posixpath.normpath(base_path + stored), posixpath.normpath(path)
     if base_scheme != scheme or not resolved.startswith(root + "/"):
         return None
     key = resolved[len(root) + 1 :]
-    if address.endswith("/") and not is_local(folder):  # the key of a directory marker is another object
+    if stored.endswith("/") and not is_local(folder):  # the key of a directory marker is another object
         key += "/"
     return key if is_candidate_address(key) and (base, key) != (folder, address) else None
 
@@ -273,7 +250,7 @@ def key_as_path(address: str, base: str, folder: str) -> str | None:
 def leaving_addresses(batch: pa.RecordBatch) -> list[str]:
     """Return the relative addresses of a batch (``entries_below``) that may leave their namespace through ``..``."""
     addresses = batch.column("address")
-    leaving = pc.and_not(pc.match_substring(addresses, "../"), _are_full(batch, ("",)))
+    leaving = pc.and_not(pc.match_substring_regex(addresses, r"\.\.[/\\]"), _are_full(batch, ("",)))
     return addresses.filter(leaving).unique().to_pylist() if pc.any(leaving, min_count=0).as_py() else []
 
 
@@ -297,7 +274,7 @@ def _has_urls_in_azure(addresses: pa.StringArray, folders: tuple[str, ...]) -> b
 
 
 def _may_be_of_other_origin(addresses: pa.StringArray) -> pa.BooleanArray:
-    """Return whether ``_as_read`` may change an address; it does not change the others."""
+    """Return whether ``as_read`` may change an address; it does not change the others."""
     is_https = pc.match_substring_regex(addresses, _HTTPS_RE2)
     is_unusual = pc.and_not(is_https, pc.match_substring_regex(addresses, _USUAL_AZURE_RE2))
     return pc.or_(is_unusual, pc.match_substring_regex(addresses, _OTHER_ORIGIN_RE2))
@@ -316,8 +293,8 @@ def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -
 
 
 def _leads_below(url: str, folders: tuple[str, ...]) -> bool:
-    tidy = _with_small_scheme(url)
-    if _UNTIDY_PATH.search(tidy.removeprefix(LOCAL_SCHEME + "/")):
+    tidy = with_small_scheme(url)
+    if UNTIDY_PATH.search(tidy.removeprefix(LOCAL_SCHEME + "/")):
         return any(keys_below(reading, folders) for reading in other_readings(url))
     return tidy.startswith(folders)
 
@@ -352,57 +329,12 @@ def _bucket(folder: str) -> str:
     return folder[: folder.index("/", folder.index("://") + 3) + 1]
 
 
-def _may_be_read_otherwise(addresses: pa.StringArray) -> pa.BooleanArray:
-    return pc.match_substring_regex(addresses, r"[%?]|[^:/]/\.{0,2}/|///\.{0,2}/|/\.{0,2}\z|://\.{1,2}/")
-
-
-def other_readings(address: str) -> list[str]:
-    """Return the other meanings of an address that is read as a URL: without a query, decoded, or both.
-
-    lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``). An
-    address of a local store is also a path, in which ``//``, ``.`` and ``..`` lead to the object of a shorter path.
-    Other stores may keep keys as paths, too (SeaweedFS). In Azure lakeFS decodes the path first, then removes the
-    slashes at both of its ends. In Google's store it keeps an encoded path if that is not the usual encoding
-    (``%2F``): both meanings are returned. The address itself is not returned.
-    """
-    address_as_read = _as_read(address)
-    before_query = address_as_read.partition("?")[0]
-    decoded = (unquote(text, errors="surrogateescape") for text in (address_as_read, before_query))
-    readings = list(dict.fromkeys([address_as_read, before_query, *decoded]))
-    if is_in_azure(address):
-        # Decoding may add slashes at both ends.
-        readings += [_as_read(text).rstrip("/") for text in readings]
-    readings += [_resolved(text) for text in readings]
-    return [text for text in dict.fromkeys(readings) if text != address and _is_utf8(text)]
-
-
-def _resolved(url: str) -> str:
-    """Return an address, which may be relative, with its path resolved as an operating system does, ignoring links."""
-    scheme = _SCHEME.match(url)
-    start = scheme.end() if scheme else 0
-    prefix, path = url[:start], url[start:]
-    if not _UNTIDY_PATH.search(path):
-        return url
-    resolved = posixpath.normpath(path).lstrip("/")
-    if is_local(url):
-        return f"{prefix}/{resolved}" if path.startswith("/") else prefix + resolved
-    return prefix + resolved + ("/" if path.endswith("/") else "")
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def is_whole_bucket(namespace: str) -> bool:
     """Return whether a namespace is a whole bucket (or container), so that other programs may use its root.
 
     A ``local://`` namespace never is one: its first part is a folder of the server itself.
     """
-    scheme, _, path = _as_read(normalize_namespace(namespace)).partition("://")
+    scheme, _, path = as_read(normalize_namespace(namespace)).partition("://")
     names = path.count("/")
     # Azure names the account before the container.
     return not is_local(namespace) and names <= (2 if scheme.lower() in ("http", "https") else 1)

@@ -20,17 +20,15 @@ import pyarrow as pa
 
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import LakeFSGCError, NamespaceError
+from lakefs_gc.formats.address_readings import LOCAL_SCHEME, is_local, other_readings
 from lakefs_gc.formats.addresses import (
-    LOCAL_SCHEME,
     entries_below,
     folder_above,
-    is_local,
     key_as_path,
     keys_below,
     leaving_addresses,
     local_addresses_elsewhere,
     normalize_namespace,
-    other_readings,
     server_spellings,
 )
 from lakefs_gc.formats.candidate_addresses import is_candidate_address

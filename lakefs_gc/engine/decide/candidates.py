@@ -34,7 +34,7 @@ from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
-from lakefs_gc.formats.addresses import is_local
+from lakefs_gc.formats.address_readings import is_local
 from lakefs_gc.formats.ranges import TableKind, known_kind
 from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.known_folders import KnownFolders

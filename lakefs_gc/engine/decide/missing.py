@@ -5,7 +5,8 @@ since, or lie outside the listed prefixes. So the store is asked for each of the
 repository deleted are reported separately.
 
 An object that exists, is older than the cutoff, and lies where the listing looks should have been listed. If it was
-not, the listing was not whole (a folder was not mounted for a while), and garbage may be missing from it, too.
+not, the listing was not whole (a folder was not mounted for a while), and garbage may be missing from it, too. Or the
+store lists it under another name, and that one has no reference (``listed_otherwise``).
 
 The join compares the size that an entry states only with the size of a listed object. Here the others are compared. The
 size of an object that does not exist is unknown. So all sizes that entries state of it count as wrong, if the head of a
@@ -15,6 +16,7 @@ branch has it: only there can another object have taken its place unnoticed (``h
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from functools import reduce
 
@@ -32,6 +34,7 @@ from lakefs_gc.engine.records.ledger import recorded_by_sweeps
 from lakefs_gc.engine.records.restore_log import RESTORED
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compat import to_arrow
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
@@ -44,7 +47,14 @@ from lakefs_gc.units import EPOCH
 
 UNLISTED = "unlisted"
 """Fact of ``missing``: objects that exist and are older than the cutoff, although the listing does not have them."""
-_LOOKED_UP = "address string, found_in string, is_absent boolean, is_unlisted boolean, wrong_sizes array<long>"
+UNLISTED_OBJECTS = "unlisted_objects"
+"""Fact of ``missing``: address, size and time of those that exist, are not listed, and are older than the cutoff (or
+the inventory report), uploads in parts included. None if they are more than ``_MOST_UNLISTED``."""
+_LOOKED_UP = (
+    "address string, found_in string, is_absent boolean, is_unlisted boolean, wrong_sizes array<long>, size long, "
+    "last_modified timestamp"
+)
+_MOST_UNLISTED = 1000
 _MOST_SIZES = 10_000  # in the manifest and in the mark
 _ANSWERS = pa.schema(
     [
@@ -53,6 +63,8 @@ _ANSWERS = pa.schema(
         ("is_absent", pa.bool_()),
         ("is_unlisted", pa.bool_()),
         ("wrong_sizes", pa.list_(pa.int64())),
+        ("size", pa.int64()),
+        ("last_modified", pa.timestamp("us", tz="UTC")),
     ]
 )
 _CANDIDATE = re.compile(CANDIDATE_ADDRESS_REGEX)
@@ -71,7 +83,7 @@ def missing(
     """Return the objects that are referenced and do not exist. Columns: ``schemas.MISSING``.
 
     ``deleted_by`` is the mark whose sweep deleted the object, or empty. ``facts`` has ``lost``, the number of objects
-    that no sweep deleted, ``UNLISTED``, and ``UNLISTED_WRONG_SIZES``.
+    that no sweep deleted, ``UNLISTED``, ``UNLISTED_OBJECTS``, and ``UNLISTED_WRONG_SIZES``.
     """
     spark, cores = context.spark, context.cores
     began_at = context.clock()
@@ -79,12 +91,13 @@ def missing(
     check_made_from(unmatched, uncommitted, committed)
     rows, unlisted = local_rows(spark, [], schemas.MISSING), 0
     wrong_sizes: list[int] | None = []
+    unlisted_objects: list[tuple[str, int, str]] | None = []
     if unmatched.manifest.facts["not_in_store"]:
         hashes = unmatched.dataframe.where(F.col("address").isNull()).select("address_hash")
-        references = (
+        references = [
             dataset.dataframe.select("address", F.lit(dataset.manifest.stage).alias("found_in"), size.alias("size"))
             for dataset, size in ((committed, F.col("size")), (uncommitted, F.lit(None).cast("long")))
-        )
+        ]
         # Look up every address with such a hash; by coincidence an object that exists may have the same hash.
         expected = (
             reduce(DataFrame.union, references)
@@ -100,34 +113,60 @@ def missing(
             UNLISTED: F.count_if("is_unlisted"),
             "wrong": F.count_if(~F.col("is_absent") & has_sizes),
             "unknown": F.count_if(F.col("is_absent") & has_sizes),
+            "absent": F.count_if("is_absent"),
+            "old": F.count("size"),
         }
         output = StageOutput(answers, context.clock(), measures=measures)
         looked_up = context.workspace.keep(spark, run.run_key, "missing_looked_up", output, _LOOKED_UP)
-        unlisted = looked_up.manifest.facts[UNLISTED]
-        absent = looked_up.dataframe.where("is_absent").select("address", "found_in")
-        counted = looked_up.manifest.facts["wrong"]
-        if counted or looked_up.manifest.facts["unknown"]:
-            hiding = _that_may_hide(context, run, looked_up, uncommitted.manifest.facts["heads"])
+        facts, found = looked_up.manifest.facts, looked_up.dataframe
+        unlisted, counted = facts[UNLISTED], facts["wrong"]
+        if facts["old"]:
+            unlisted_objects = _some_unlisted(found)
+        if facts["absent"]:
+            found = found.join(_spelled_with_slashes(references, hashes), "address", "left_anti")
+        absent = found.where("is_absent").select("address", "found_in")
+        if counted or facts["unknown"]:
+            hiding = found
+            if facts["unknown"]:
+                hiding = _that_may_hide(context, run, found, uncommitted.manifest.facts["heads"])
             wrong_sizes = _some_sizes(hiding, counted)
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
         rows = absent.join(_deleted(context, run), "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(
         dataframe=rows,
         began_at=began_at,
-        facts={UNLISTED: unlisted, UNLISTED_WRONG_SIZES: wrong_sizes},
+        facts={UNLISTED: unlisted, UNLISTED_OBJECTS: unlisted_objects, UNLISTED_WRONG_SIZES: wrong_sizes},
         measures={"lost": F.count_if(F.col("deleted_by") == "")},
         inputs={"unmatched": unmatched.manifest.materialization_id},
     )
 
 
-def _that_may_hide(context: RunContext, run: GCRun, looked_up: Dataset, heads_before: Heads) -> DataFrame:
+def _that_may_hide(context: RunContext, run: GCRun, rows: DataFrame, heads_before: Heads) -> DataFrame:
     """Return the rows whose sizes may hide an object: of objects that exist, and of absent ones that a head has."""
-    rows = looked_up.dataframe
-    if not looked_up.manifest.facts["unknown"]:
-        return rows
     heads = (heads_before, context.server.heads_of(run.repository))
     shown = head_addresses(context, run, heads)
     return rows.where(~F.col("is_absent")).unionByName(rows.where("is_absent").join(shown, "address", "left_semi"))
+
+
+def _some_unlisted(rows: DataFrame) -> list[tuple[str, int, str]] | None:
+    """Return ``UNLISTED_OBJECTS``."""
+    with driver_errors():
+        table = to_arrow(rows.where(F.col("size").isNotNull()).select("address", "size", "last_modified"))
+    found = [(row["address"], row["size"], row["last_modified"].isoformat()) for row in table.to_pylist()]
+    return sorted(found) if len(found) <= _MOST_UNLISTED else None
+
+
+def _spelled_with_slashes(references: Sequence[DataFrame], not_listed: DataFrame) -> DataFrame:
+    """Return the keys with slashes of referenced addresses that are listed with their backslashes (column ``address``).
+
+    Such a store keeps backslashes, so no object has the other reading of the address (``formats.addresses``). It is not
+    lost. ``not_listed`` has the hashes of the references that are not in the listing.
+    """
+    with_backslash = reduce(DataFrame.union, references).where(F.col("address").contains("\\")).select("address")
+    listed = with_backslash.withColumn("address_hash", address_hash("address")).join(
+        not_listed, "address_hash", "left_anti"
+    )
+    return listed.select(F.translate("address", "\\", "/").alias("address")).distinct()
 
 
 def _some_sizes(hiding: DataFrame, counted: int) -> list[int] | None:
@@ -142,9 +181,11 @@ def _some_sizes(hiding: DataFrame, counted: int) -> list[int] | None:
 def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) -> Batches:
     """Yield the rows whose object is absent, should have been listed, or has another size than an entry states.
 
+    Its size and time are in the row if it exists, and is older than what the listing may lack.
+
     Columns of the rows: ``address``, ``found_in`` and ``sizes`` (of the committed entries). Of an absent object all
-    sizes are wrong, because its own is unknown. The time of an upload in
-    parts is its start, so an object counts as unlisted only if it is older than any upload takes.
+    sizes are wrong, because its own is unknown. The time of an upload in parts is its start, so an object counts as
+    unlisted only if it is older than any upload takes.
 
     Each object is asked for twice, in another order, because an answer does not say which object it is about. Nothing
     asks for these sizes again. If any answers differ, no size of these objects is known (``hidden_twins``). A size is
@@ -165,14 +206,18 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
                 if not are_known or any(info is None or size != info.size_bytes for info in infos)
             ]
             is_absent = not any(infos)
-            is_unlisted = any(info and _is_listed(row["address"], info, listed_before) for info in infos)
-            if is_absent or is_unlisted or wrong:
-                answers.append((row["address"], row["found_in"], is_absent, is_unlisted, wrong))
+            is_unlisted = any(
+                info and _is_listed(row["address"], info, listed_before - LONGEST_UPLOAD) for info in infos
+            )
+            old = next((info for info in infos if info and info.last_modified < listed_before), None)
+            if is_absent or is_unlisted or wrong or old:
+                facts = (old.size_bytes, old.last_modified) if old else (None, None)
+                answers.append((row["address"], row["found_in"], is_absent, is_unlisted, wrong, *facts))
         yield pa.RecordBatch.from_pylist([dict(zip(_ANSWERS.names, row, strict=True)) for row in answers], _ANSWERS)
 
 
 def _listed_before(run: GCRun, listing: Dataset) -> datetime:
-    """Return a time before which every object must be listed; that of no object for an optimized listing.
+    """Return a time before which every object must be listed, but uploads in parts; that of none if it is optimized.
 
     An optimized listing does not have what was uploaded late to an old slice, or restored.
     """
@@ -180,7 +225,7 @@ def _listed_before(run: GCRun, listing: Dataset) -> datetime:
     if facts.get("mode") == OPTIMIZED:
         return EPOCH
     report = facts.get("inventory_began_at")
-    return min(run.cutoff, datetime.fromisoformat(report) if report else run.cutoff) - LONGEST_UPLOAD
+    return min(run.cutoff, datetime.fromisoformat(report) if report else run.cutoff)
 
 
 def _is_listed(address: str, info: ObjectInfo, listed_before: datetime) -> bool:

@@ -19,7 +19,8 @@ from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.engine.workspace.known_commits import keep_commits, read_commits
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError, RepositoryNotFoundError, ServerError
-from lakefs_gc.formats.addresses import all_spellings, is_local
+from lakefs_gc.formats.address_readings import is_local
+from lakefs_gc.formats.addresses import all_spellings
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, learn_folders
 from lakefs_gc.lakefs.models import Change

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
 from lakefs_gc.errors import ObjectNotFoundError
-from lakefs_gc.formats.addresses import other_readings, relative_address
+from lakefs_gc.formats.address_readings import other_readings
+from lakefs_gc.formats.addresses import relative_address
 from lakefs_gc.formats.entry import AddressType, Entry, to_ns
 from lakefs_gc.sandbox.context import Sandbox, writable
 from lakefs_gc.sandbox.data.namespaces import relative_if_data, shown_address

@@ -13,6 +13,7 @@ from lakefs_gc.errors import (
     NamespaceError,
 )
 from lakefs_gc.formats import (
+    address_readings,
     addresses,
     candidate_addresses,
     commits_csv,
@@ -96,7 +97,7 @@ _JAVA_LIKE_STRANGER = re.compile(candidate_addresses.UNRECOGNIZED_NAME_REGEX)
 
 def _is_no_file(key: str, namespace: str) -> bool:
     """Return whether a key of a local store is a path with parts such as ``..``."""
-    return addresses.is_local(namespace) and bool({"", ".", ".."} & set(key.split("/")))
+    return address_readings.is_local(namespace) and bool({"", ".", ".."} & set(key.split("/")))
 
 
 def _read_address(data: bytes) -> Any:

@@ -27,7 +27,8 @@ from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, RepositoryNotFoundError, ServerError
-from lakefs_gc.formats.addresses import is_local, key_as_path, other_readings, spellings
+from lakefs_gc.formats.address_readings import is_local, other_readings
+from lakefs_gc.formats.addresses import key_as_path, spellings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Heads
@@ -38,7 +39,7 @@ from lakefs_gc.storage.location import StoreLocation
 logger = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 4  # up to 20 MB each
-_MAY_BE_READ_OTHERWISE = r"[%?]|(?:\A|/)\.{0,2}(?:/|\z)"
+_MAY_BE_READ_OTHERWISE = r"[%?\\]|(?:\A|/)\.{0,2}(?:/|\z)"
 _CALLS_AT_ONCE = 16
 _MAX_LISTS = 5
 _LIST = "uncommitted"

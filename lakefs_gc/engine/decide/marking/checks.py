@@ -80,6 +80,15 @@ class ChosenNames:
 
 
 @dataclass(frozen=True)
+class ListedOtherwise:
+    """How many marked objects may be live objects under other names; one of them, and a live object that it may be."""
+
+    objects: int = 0
+    marked: str = ""
+    live: str = ""
+
+
+@dataclass(frozen=True)
 class Evidence:
     """What the checks of a mark are evaluated from; sizes in bytes, counts of objects.
 
@@ -101,6 +110,7 @@ class Evidence:
     lost: int
     lost_to_our_sweeps: int
     unlisted: int
+    listed_otherwise: ListedOtherwise | Unknown
     others: UnreadRepositories | Unknown
     shielded: int
     server_missed: int | Unknown
@@ -191,6 +201,15 @@ def _live_objects(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
         return _unsafe(
             f"{seen.lost:,} referenced objects do not exist, and no sweep deleted them: data were lost "
             "(the asset missing lists them)"
+        )
+    otherwise = seen.listed_otherwise
+    if isinstance(otherwise, Unknown):
+        return _unknown(otherwise)
+    if otherwise.objects:
+        return _unsafe(
+            f"{otherwise.objects:,} marked objects may be live: {otherwise.live} is referenced and exists, but is not "
+            f"listed, and {otherwise.marked} has its size and time. The store may list objects under other names "
+            "(compare the two; if they are one object, do not collect this repository, and report it)"
         )
     if seen.unlisted:
         return _unsafe(

@@ -26,6 +26,7 @@ from lakefs_gc.engine.decide.marking.checks import (
     protections_from_json,
 )
 from lakefs_gc.engine.decide.marking.head_sample import head_sample
+from lakefs_gc.engine.decide.marking.listed_otherwise import listed_otherwise
 from lakefs_gc.engine.decide.missing import UNLISTED
 from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.records.check import RULES_NOT_LOOSER, Unknown
@@ -91,6 +92,7 @@ def gather_evidence(
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
         unlisted=missing.manifest.facts[UNLISTED],
+        listed_otherwise=listed_otherwise(context, missing, candidates),
         others=_other_repositories(foreign_references),
         shielded=kept.manifest.facts["shielded"],
         server_missed=_missed_by_server(active_ranges),

@@ -47,7 +47,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import columns_of, local_rows
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import RepositoryNotFoundError
-from lakefs_gc.formats.addresses import is_local
+from lakefs_gc.formats.address_readings import is_local
 from lakefs_gc.lakefs.models import Change
 from lakefs_gc.lakefs.pagination import REPLACEMENT_CHARACTER
 from lakefs_gc.storage.concurrency import map_unordered

@@ -1,0 +1,63 @@
+"""Live objects that a store lists under other names than those by which lakeFS reads them (rules 8 and 12)."""
+
+from __future__ import annotations
+
+from lakefs_gc_tests.mutants.mutant import Mutant, never
+
+_TEST = "engine/decide/test_listed_otherwise.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        12,
+        "a relative address with backslashes may be listed with slashes",
+        "formats/addresses.py",
+        'outside = pc.or_(outside, pc.match_substring(addresses, "\\\\"))',
+        "",
+        "formats/test_address_readings.py",
+        "relative_address",
+    ),
+    Mutant(
+        12,
+        "a staged address with backslashes may be listed with slashes",
+        "engine/collect/references/uncommitted.py",
+        r'r"[%?\\]|(?:\A|/)',
+        r'r"[%?]|(?:\A|/)',
+        _TEST,
+        "converts_backslashes",
+    ),
+    Mutant(
+        12,
+        "a full address with backslashes may be listed with slashes",
+        "formats/address_readings.py",
+        r'r"[%?\\]|[^:/]/',
+        r'r"[%?]|[^:/]/',
+        "formats/test_address_readings.py",
+        "backslashes",
+    ),
+    never(
+        8,
+        "marked objects that may be live under another name block",
+        "engine/decide/marking/checks.py",
+        "otherwise.objects",
+        _TEST,
+        "needs_a_person",
+    ),
+    Mutant(
+        12,
+        "with too many live objects that are not listed, other names are unknown",
+        "engine/decide/missing.py",
+        "sorted(found) if len(found) <= _MOST_UNLISTED else None",
+        "sorted(found)[:_MOST_UNLISTED]",
+        _TEST,
+        "needs_a_person",
+    ),
+    Mutant(
+        12,
+        "live objects that are not listed are compared from the cutoff on",
+        "engine/decide/missing.py",
+        "info.last_modified < listed_before)",
+        "info.last_modified < listed_before - LONGEST_UPLOAD)",
+        _TEST,
+        "needs_a_person",
+    ),
+)
