@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.other_repositories import probe
@@ -20,7 +21,7 @@ from lakefs_gc.engine.records.approval import (
 from lakefs_gc.engine.records.backup_location import require_backup
 from lakefs_gc.engine.records.backup_manifest import Backup
 from lakefs_gc.engine.records.check import CHECKS, refuse_failed_checks
-from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.engine.records.stored_marks import Marked, age_of, refuse_unfit
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run
@@ -29,7 +30,8 @@ from lakefs_gc.engine.sweep.at_mark import Accepted, any_size_at_mark
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.sweep.second_look import SecondLook, second_look_at
 from lakefs_gc.engine.workspace.workspace import Clock
-from lakefs_gc.errors import MarkError
+from lakefs_gc.errors import MarkError, StorageError
+from lakefs_gc.storage.base import ObjectStore, VersionedTarget
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked, only:
     """Return the permit to sweep an approved mark, or an approved part of it.
 
     Raises ``ApprovalError`` without a valid approval, ``BackupError`` without a required backup, ``ConfigurationError``
-    if the settings ask for versions to be deleted where that is impossible, ``MarkError`` for a mark of another server,
-    without the result of a check or without the part, ``SafetyError`` for a failed check that the approval does not
-    override, and what ``probe`` raises for other repositories that cannot be read.
+    or ``StorageError`` if the settings ask for versions to be deleted where that is impossible, ``MarkError`` for a
+    mark of another server, without the result of a check or without the part, ``SafetyError`` for a failed check that
+    the approval does not override, and what ``probe`` raises for other repositories that cannot be read.
     """
     mark = marked.mark
     # Before the approval is read: a restore that begins afterwards is unknown, and stops the sweep.
@@ -77,7 +79,7 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked, only:
     approval = read_approval(marked.store, mark, only)
     backup = require_backup(context.settings, mark)
     if context.settings.sweep.delete_versions:
-        marked.store.find_versions([])  # a store whose versions cannot be deleted refuses: not after the wait
+        refuse_unlisted_versions(marked.store, mark, context.clock())
     run = begin_run(context, run_key)
     refuse_unfit(mark, run.server)
     accepted = Accepted.of(mark, approval.overrides)
@@ -97,6 +99,22 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked, only:
     )
     probe(context, mark.repository, accepted.others)
     return SweepPermit(marked, approval, backup, known_restores, accepted, named_at_root, any_size, only)
+
+
+def refuse_unlisted_versions(store: ObjectStore, mark: Mark, now: datetime) -> None:
+    """Raise ``StorageError`` if a store that keeps versions lists none of a file of the mark, which exists.
+
+    Then an empty list is no proof that an object has no versions left. A store whose versions cannot be deleted raises
+    ``ConfigurationError``: here, and not after the wait for commits.
+    """
+    summary = MarkPaths.of(mark.mark_id).summary
+    [found] = store.find_versions([VersionedTarget(summary, None, now)])
+    if not found.ids and store.space_not_freed():
+        raise StorageError(
+            f"{store.location.folder_url}{summary} exists in a store that keeps versions, and no version of it is "
+            "listed. So versions of the marked objects could stay unnoticed",
+            remedy="Check the proxies between this machine and the store, or set sweep.delete_versions to false",
+        )
 
 
 def _refuse_missing_checks(mark: Mark) -> None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,12 +18,16 @@ from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.backup_location import require_backup
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.sweep import deletion
+from lakefs_gc.engine.sweep.preconditions import refuse_unlisted_versions
 from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
@@ -169,6 +174,26 @@ def test_versions_that_the_backup_does_not_hold_stay_where_one_is_demanded(
     assert not_backed_up(context, require_backup(settings, mark)) is None
     assert counts(collector.sweep(mark, live=[], delete_versions=True)) == {"deleted": 3}
     assert versions(s3_server, locking) == {}
+
+
+def test_a_list_of_versions_without_those_of_the_mark_is_no_list(
+    spark: SparkSession, locking: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that drops what it does not know may answer with an empty list: then nothing would be deleted."""
+    locking.put_stray("data/s/a", b"123")
+    mark = Collector(spark, locking).mark_objects("data/s/a")
+    store = S3Store(locking.location)
+    refuse_unlisted_versions(store, mark, utc_now())
+
+    def empty(**request: str) -> dict[str, Any]:
+        return {"Name": store.bucket, "IsTruncated": False, "Prefix": request["Prefix"]}
+
+    monkeypatch.setattr(store._s3().client, "list_object_versions", empty)
+    with pytest.raises(StorageError, match="no version of it is listed"):
+        refuse_unlisted_versions(store, mark, utc_now())
+    # A store that keeps none lists none.
+    monkeypatch.setattr(store, "space_not_freed", lambda: "")
+    refuse_unlisted_versions(store, mark, utc_now())
 
 
 def test_versions_stay_unless_asked_for(spark: SparkSession, locking: LakeRepository, s3_server: SeaweedFS) -> None:
