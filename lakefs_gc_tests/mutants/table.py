@@ -7,6 +7,7 @@ from lakefs_gc_tests.mutants.unknown import (
     addresses,
     answers,
     approvals,
+    backups,
     connections,
     erasures,
     evidence,
@@ -42,5 +43,6 @@ MUTANTS = (
     *matches.MUTANTS,
     *answers.MUTANTS,
     *erasures.MUTANTS,
+    *backups.MUTANTS,
     *workspace.MUTANTS,
 )

@@ -9,7 +9,7 @@ different repositories of one name. If that namespace cannot be read, the backup
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -82,24 +82,33 @@ def _kept_since(
 ) -> datetime | None:
     """Return the time from which ``keep_days`` of a backup count; None while the backup is needed.
 
-    Raises ``BackupError`` if its mark is not in the recorded namespace, and what opening and listing that namespace
-    raise.
+    Raises ``BackupError`` if its mark is not in the recorded namespace, or if the listing of the mark is not whole, and
+    what opening and listing that namespace raise.
     """
     remedy = "If you no longer need this backup, delete its folder in the backup location"
     if not listed.namespace:
         raise BackupError("The backup does not record its namespace, so whether it was swept is unknown", remedy=remedy)
     namespace, paths = open_namespace(listed.namespace), MarkPaths.of(listed.mark_id)
-    if paths.summary not in namespace.stat_many([paths.summary]):
+    approvals = {paths.approval_of(only): only for only in Scope}
+    summaries = {paths.sweep_summary_of(only): only for only in Scope}
+    steps = [paths.summary, *approvals, *summaries]
+    shown = namespace.stat_many(steps)
+    if paths.summary not in shown:
         raise BackupError(f"The mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=remedy)
-    # All times come from listings, because HEAD reports whole seconds: the order of the writes decides.
-    swept = {only: at for only in Scope if (at := _newest(namespace, paths.sweep_summary_of(only)))}
-    approved = {only: at for only in Scope if (at := _newest(namespace, paths.approval_of(only)))}
-    records = _newest_records(namespace, paths.ledger)
-    # A restore may be in progress, and reads the copies.
-    restored_at = _newest(namespace, paths.restores) or made_at
+    # All times come from the listing, because HEAD reports whole seconds: the order of the writes decides.
+    found = _list_mark(namespace, paths, steps)
+    folder = paths.report.folder
+    if lacking := sorted(shown.keys() - found.files.keys()):
+        raise BackupError(
+            f"The listing of {namespace.location.folder_url}{folder} lacks {lacking[0].removeprefix(folder)}, which "
+            "exists: whether the mark was swept is unknown",
+            remedy="Find out what answers for the store, such as a proxy or a cache, then prune again",
+        )
+    swept = {summaries[key]: at for key, at in found.files.items() if key in summaries}
+    approved = {approvals[key]: at for key, at in found.files.items() if key in approvals}
     if any(not is_swept(only, swept) for only in approved):
         return None
-    for only, record in records.items():
+    for only, record in found.records.items():
         # The end of another part's sweep says nothing about this one.
         ended = [
             other
@@ -109,12 +118,8 @@ def _kept_since(
         ]
         if not is_swept(only, ended):
             return None  # a later sweep has not ended
-    return max(made_at, restored_at, *swept.values(), *approved.values())
-
-
-def _newest(store: ObjectStore, prefix: str) -> datetime | None:
-    """Return when the newest object with a prefix was written; None if no object has the prefix."""
-    return max((at for batch in store.list(prefix) for at in written_at(batch).values()), default=None)
+    # A restore may be in progress, and reads the copies.
+    return max([made_at, *found.restores, *swept.values(), *approved.values()])
 
 
 @dataclass(frozen=True, order=True)
@@ -125,14 +130,31 @@ class _Record:
     began_at: str
 
 
-def _newest_records(store: ObjectStore, folder: str) -> dict[Scope, _Record]:
-    """Return the newest file of a ledger, for the whole mark and for each part that has files."""
-    newest: dict[Scope, _Record] = {}
-    for batch in store.list(folder):
+@dataclass(frozen=True)
+class _Listed:
+    """What the listing of a mark has: files with their times, the newest record of each part, times of restores."""
+
+    files: dict[str, datetime]
+    records: dict[Scope, _Record]
+    restores: list[datetime]
+
+
+def _list_mark(store: ObjectStore, paths: MarkPaths, files: Collection[str]) -> _Listed:
+    """List the whole folder of a mark once, so that the listing must have those of ``files`` that exist.
+
+    A proxy or a cache may return a valid, empty listing. On its own, that of the ledger would mean that no sweep began.
+    """
+    found = _Listed({}, {}, [])
+    for batch in store.list(paths.report.folder):
         for key, at in written_at(batch).items():
-            record = _Record(at, key.rpartition("/")[2].partition("-")[0])
-            newest[scope_of(key)] = max(record, newest.get(scope_of(key), record))
-    return newest
+            if key in files:
+                found.files[key] = at
+            elif key.startswith(paths.ledger):
+                record = _Record(at, key.rpartition("/")[2].partition("-")[0])
+                found.records[scope_of(key)] = max(record, found.records.get(scope_of(key), record))
+            elif key.startswith(paths.restores):
+                found.restores.append(at)
+    return found
 
 
 def _began_at(store: ObjectStore, summary: str) -> str:

@@ -27,7 +27,7 @@ from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.complete_backup import write_complete_backup
-from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted
+from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
@@ -273,3 +273,36 @@ def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: L
     assert [listed.mark_id for listed in prune_backups(store, "lake", _DAYS, later, open_namespace).removed] == ["m1"]
     assert server.objects == {}
     assert opened == ["local://lake/"] * 2
+
+
+@pytest.mark.parametrize(("lost", "lacking"), [("", "summary.json"), ("lakefs-gc/", "lakefs-gc/approval.json")])
+def test_a_listing_without_what_the_store_shows_removes_no_backup(
+    plain_s3: FaultyS3, tmp_path: Path, lost: str, lacking: str
+) -> None:
+    """A proxy returns an empty listing, or one from its cache that is older than the approval."""
+    namespace, place = open_store(StoreLocation("s3://bucket/lake")), open_store(StoreLocation(tmp_path.as_uri()))
+    paths = MarkPaths.of("m1")
+    intent = f"{paths.ledger}{sequence_of(utc_now(), 1, Scope.all)}-00000-intent.parquet"
+    for key in (paths.summary, intent) + ((paths.approval,) if lost else ()):
+        namespace.put(key, b"{}")
+    backup = write_complete_backup(place, "lake")
+
+    def lists_less(request: Request) -> Answer | None:
+        if request.operation != "ListObjectsV2":
+            return None
+        every = plain_s3.objects
+        try:
+            plain_s3.objects = {key: every[key] for key in every if f"/m1/{lost}" not in key}
+            return plain_s3.right_answer(request)
+        finally:
+            plain_s3.objects = every
+
+    plain_s3.faults = [lists_less]
+    later = utc_now() + timedelta(days=_DAYS + 1)
+    found = prune_backups(place, "lake", _DAYS, later, lambda _: namespace)
+    assert found.removed == []
+    folder = f"s3://bucket/lake/{paths.report.folder}"
+    assert [why for _, why in found.kept] == [
+        f"The listing of {folder} lacks {lacking}, which exists: whether the mark was swept is unknown"
+    ]
+    assert place.read(f"{backup.paths.objects}data/s/one") == b"one"
