@@ -67,6 +67,11 @@ def is_slice_id(name: str) -> bool:
     return _decode(name) is not None
 
 
+def is_run_id(name: str) -> bool:
+    """Return whether a name has the form of the id of a garbage collection run, and so of the mark that it makes."""
+    return _decode(name) is not None
+
+
 def is_shard(name: str) -> bool:
     """Return whether a folder below ``data/`` has the form of a shard's name, and not of a slice's."""
     return name.startswith(SHARD_MARK)

@@ -21,7 +21,9 @@ from types import MappingProxyType
 from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.formats.durable_record import DurableRecord, SealedRecord, Time, record
+from lakefs_gc.formats.ids import is_run_id
 from lakefs_gc.formats.report import report_paths
+from lakefs_gc.storage.local_folder import TEMPORARY
 
 COPIED = "copied"
 ALREADY_GONE = "already_gone"
@@ -29,7 +31,8 @@ FAILED = "failed"
 OUTCOMES = (COPIED, ALREADY_GONE, FAILED)
 """What happened to an object of a mark: copied and verified, no longer in the store, or neither."""
 
-_FILE = re.compile(r"([^/]+)/([^/]+)/(?:(?:objects|records|contents|restores)/.+|[^/]+)", re.DOTALL)
+_UNFINISHED = re.compile(rf"([^/]+)/([^/]+)/(?:objects/.+|(?:.+/)?{TEMPORARY.pattern})", re.DOTALL)
+"""The keys of writes of a backup that did not end: only copies are uploaded in parts, all else is one request."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,19 @@ class BackupPaths:
     def manifest(self) -> str:
         return f"{self.folder}backup.json"
 
+    @property
+    def has_run_id(self) -> bool:
+        """Whether the mark has an id as lakeFS gives to runs; marks of lakeFS's own client may have others."""
+        return is_run_id(self.mark_id)
+
     @classmethod
-    def may_have(cls, key: str) -> bool:
-        """Return whether a key of the backup location, or of a temporary file in it, is of the layout of a backup."""
-        file = _FILE.fullmatch(key)
+    def of_unfinished(cls, key: str) -> BackupPaths | None:
+        """Return the backup to whose layout the key of an upload, or of a temporary file, fits; None if to none."""
+        found = _UNFINISHED.fullmatch(key)
         try:
-            return file is not None and bool(cls(file[1], file[2]))
+            return cls(found[1], found[2]) if found else None
         except LakeFSGCError:
-            return False
+            return None
 
 
 @record

@@ -53,7 +53,10 @@ def prune_backups(
     """
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
+    recorded: set[BackupPaths] = set()
     for listed in list_backups(store, repository):
+        if listed.namespace:
+            recorded.add(listed.paths)
         made_at = listed.created_at
         if made_at is None or made_at + timedelta(days=keep_days) > now:
             continue
@@ -73,7 +76,13 @@ def prune_backups(
         _remove(store, listed.paths)
         logger.info("removed the backup of mark %s of repository %s", listed.mark_id, listed.repository)
         pruned.removed.append(listed)
-    remove_unfinished(store, f"{repository}/" if repository else "", now, BackupPaths.may_have)
+
+    def is_ours(key: str) -> bool:
+        # The folder may be gone, by an earlier pruning or by hand. Then only the id of its mark shows that it was ours.
+        paths = BackupPaths.of_unfinished(key)
+        return paths is not None and (paths.has_run_id or paths in recorded)
+
+    remove_unfinished(store, f"{repository}/" if repository else "", now, is_ours)
     return pruned
 
 

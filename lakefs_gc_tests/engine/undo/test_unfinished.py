@@ -13,8 +13,12 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.units import EPOCH
+from lakefs_gc_tests.support.complete_backup import write_complete_backup
 from lakefs_gc_tests.support.faulty_s3 import FaultyS3, error
 from lakefs_gc_tests.support.killed_copy import leave_unfinished
+
+ONE, TWO = "dc0gu11ksdual6uirqo0", "dc0gu11ksdual6uirqog"
+"""Ids of marks, as lakeFS generates them."""
 
 
 def prune(store: ObjectStore, hours: float, repository: str = "lake") -> None:
@@ -33,14 +37,14 @@ def test_pruning_removes_what_killed_backups_left(kind: str, request: pytest.Fix
         request.getfixturevalue("s3_namespace") if kind == "s3" else StoreLocation(tmp_path.as_uri())
     )
     store = open_store(location)
-    leave_unfinished(store, "lake/m1/objects/data/s/a", "lake-2/m1/objects/data/s/a")
-    store.put("lake/m1/objects/data/s/b", b"a copy")
+    leave_unfinished(store, f"lake/{ONE}/objects/data/s/a", f"lake-2/{ONE}/objects/data/s/a")
+    store.put(f"lake/{ONE}/objects/data/s/b", b"a copy")
     prune(store, 25)
     assert len(list(store.unfinished_below())) == 2, "it may be in progress"
     prune(store, 49)
     [write] = store.unfinished_below()
     assert write.key.startswith("lake-2/")
-    assert store.read("lake/m1/objects/data/s/b") == b"a copy"
+    assert store.read(f"lake/{ONE}/objects/data/s/b") == b"a copy"
 
 
 @pytest.mark.parametrize("kind", ["local", "s3"])
@@ -52,8 +56,17 @@ def test_pruning_all_repositories_leaves_what_other_programs_write(
         request.getfixturevalue("s3_namespace") if kind == "s3" else StoreLocation(tmp_path.as_uri())
     )
     store = open_store(location)
-    others = ["lake/videos/2026/film.mp4", "lake/film.mp4", "film.mp4", ".lake/m1/objects/a", "lake/m 1/objects/a"]
-    leave_unfinished(store, "lake/m1/objects/data/s/a", "lake-2/m2/contents/part-0.parquet", *others)
+    others = [
+        "film.mp4",
+        "lake/film.mp4",
+        "lake/videos/2026/film.mp4",
+        f".lake/{ONE}/objects/a",
+        f"lake/{ONE.upper()}/objects/a",
+        "lake/videos/objects/a",
+    ]
+    if kind == "s3":  # in a folder, the name of a temporary file shows whose it is
+        others += [f"data/{ONE}/{TWO}", f"lake/{ONE}/film.mp4", f"lake/{ONE}/objects-of-others/a"]
+    leave_unfinished(store, f"lake/{ONE}/objects/data/s/a", f"lake-2/{TWO}/objects/by-hand", *others)
     prune(store, 49, "")
     left = {write.key.rpartition("/")[0] for write in store.unfinished_below()}
     assert left == {key.rpartition("/")[0] for key in others}
@@ -64,3 +77,30 @@ def test_a_missing_permission_hinders_no_pruning(plain_s3: FaultyS3, caplog: pyt
     with caplog.at_level(logging.WARNING):
         prune_backups(open_store(StoreLocation("s3://bucket/b")), "lake", 30, EPOCH, open_namespace)
     assert "s3:ListBucketMultipartUploads" in caplog.text
+
+
+def test_a_backup_whose_mark_has_another_id_is_known_by_its_record(tmp_path: Path) -> None:
+    """Such as a mark of lakeFS's client with ``lakefs.gc.mark_id``."""
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    write_complete_backup(store, "lake", "by-hand")
+    leave_unfinished(store, "lake/by-hand/objects/data/s/a", "lake/another/objects/data/s/a")
+    prune(store, 49, "")
+    [write] = store.unfinished_below()
+    assert write.key.startswith("lake/another/")
+
+
+@pytest.mark.parametrize("repository", ["", "postgres"])
+@pytest.mark.parametrize("folder", ["weekly", ONE])
+def test_folders_of_other_programs_are_never_removed(tmp_path: Path, repository: str, folder: str) -> None:
+    """Also if they have files of the names that the records of backups have."""
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    records = [b"{}", b"[]", b"", b'{"namespace": "local://lake/", "began_at": "2026-01-01T00:00:00Z"}']
+    names = [(), ("began.json",), ("backup.json",), ("began.json", "backup.json")]
+    for record in records:
+        for found in names:
+            files = {f"postgres/{folder}/{name}": record for name in found} | {f"postgres/{folder}/objects/a": b"dump"}
+            for key, content in files.items():
+                store.put(key, content)
+            prune(store, 24 * 365, repository)
+            assert all(store.read(key) == content for key, content in files.items())
+            store.delete_many(list(files))
