@@ -23,6 +23,6 @@ MEANINGS: Mapping[str, str] = {
     check.NO_OBJECT_KEPT_UNVERIFIED: "More was kept than necessary. Raise safety.max_twin_lookups to free it.",
     check.SERVER_LIST_IS_COMPLETE: "The lakeFS server omits commits that its rules retain. They were kept.",
     check.ONLY_NAMES_OF_LAKEFS: "The bucket is also used by something else than lakeFS, or a client chose names of its "
-    "own. Look at the marked objects, and find out who writes to data/ of this bucket.",
+    "own. Look at the marked objects, and find out who writes to data/ and to the root of this bucket.",
     check.MARK_IS_RECENT: "The mark is old, and much may have changed. Mark again.",
 }

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
-from lakefs_gc.engine.collect.listing.foreign_names import chosen_name_measures, unrecognized_name_facts
+from lakefs_gc.engine.collect.listing.foreign_names import unrecognized_name_facts, whole_bucket_measures
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
@@ -87,7 +87,7 @@ def candidates(
             "newest_us": F.unix_micros(F.max("last_modified")),
             "expired": F.count_if(F.col("reason") == schemas.EXPIRED),
             "expired_bytes": F.sum(F.when(F.col("reason") == schemas.EXPIRED, F.col("size"))),
-            **chosen_name_measures(run),
+            **whole_bucket_measures(run),
         },
         inputs={
             **unmatched.manifest.inputs,

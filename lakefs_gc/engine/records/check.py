@@ -42,7 +42,8 @@ CHECKS: Mapping[str, str] = {
     OTHER_REPOSITORIES_WERE_READ: "The metadata of every visible repository was read.",
     NO_OBJECT_KEPT_UNVERIFIED: "No object was kept only because it could not be looked up.",
     SERVER_LIST_IS_COMPLETE: "The server lists every commit that its rules retain.",
-    ONLY_NAMES_OF_LAKEFS: "If the namespace is a whole bucket, lakeFS generated the names of all marked objects.",
+    ONLY_NAMES_OF_LAKEFS: "In a whole bucket, only names that lakeFS generates are marked, and those at the root only "
+    "if the repository has objects there.",
 }
 """The checks that a mark stores, by name, with the statement that is true when the check passes."""
 

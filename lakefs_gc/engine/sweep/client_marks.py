@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.existence import only_existing
-from lakefs_gc.engine.collect.listing.foreign_names import NAMED_AT_ROOT, chosen_name_measures, unrecognized_name_facts
+from lakefs_gc.engine.collect.listing.foreign_names import NAMED_AT_ROOT, unrecognized_name_facts, whole_bucket_measures
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
@@ -141,7 +141,7 @@ class ClientMarkChecks:
             measures={
                 "size_bytes": F.sum("size"),
                 "newest_us": F.unix_micros(newest),
-                **chosen_name_measures(run),
+                **whole_bucket_measures(run),
             },
             inputs={
                 **unreferenced.manifest.inputs,

@@ -1,7 +1,7 @@
-"""Objects whose names lakeFS did not generate: at the root (``has_unrecognized_name``), and in ``data/`` of a bucket.
+"""Objects that may be of another program: by their names at the root or in ``data/``, or at the root of a bucket.
 
-Those at the root are counted and never marked. A ``terraform.tfstate`` in a bucket that is also a namespace belongs to
-another program.
+Those at the root with a name that lakeFS does not generate (``has_unrecognized_name``) are counted and never marked. A
+``terraform.tfstate`` in a bucket that is also a namespace belongs to another program.
 
 There is one exception: a repository that itself references such a name. People stage or write such entries manually
 (lakeFS refuses to import from a repository's own namespace), so they use this root for the repository's objects, and
@@ -9,11 +9,14 @@ the unreferenced objects there are garbage. The exception does not apply to a wh
 proves nothing about the other objects of the bucket.
 
 In ``data/`` clients of lakeFS may choose names, so objects with such names are marked. In a whole bucket another
-program may have written them, so they are counted for a check of the mark.
+program may have written them, so they are counted for a check of the mark. So are marked objects at the root of a whole
+bucket: other programs name files by MD5s and UUIDs, too. There the check asks whether the repository has any object of
+such a name at its root, as it has in the old layout of lakeFS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -29,6 +32,7 @@ from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.addresses import is_whole_bucket
 from lakefs_gc.formats.candidate_addresses import (
     CHOSEN_NAME_REGEX,
+    ISSUED_AT_ROOT_REGEX,
     UNRECOGNIZED_NAME_REGEX,
     have_unrecognized_names,
 )
@@ -42,6 +46,8 @@ NAMED_AT_ROOT = "named_at_root"
 
 CHOSEN_NAMES, CHOSEN_NAME = "chosen_names", "chosen_name"
 """Facts of the candidates of a whole bucket: how many have a name of ``CHOSEN_NAME_REGEX``, and one of them."""
+MARKED_AT_ROOT, EXAMPLE_AT_ROOT = "marked_at_root", "example_at_root"
+"""Facts of the candidates of a whole bucket: how many are at its root, and one of them."""
 
 
 class UnrecognizedNameCount:
@@ -75,12 +81,17 @@ def is_in_whole_bucket(run: GCRun) -> bool:
     return any(map(is_whole_bucket, (run.namespace, run.store.url)))
 
 
-def chosen_name_measures(run: GCRun) -> dict[str, Column]:
-    """Return the measures ``CHOSEN_NAMES`` and ``CHOSEN_NAME`` of the candidates; none if it is not a whole bucket."""
+def whole_bucket_measures(run: GCRun) -> dict[str, Column]:
+    """Return the measures of the candidates for a check of their names; none if the namespace is not a whole bucket."""
     if not is_in_whole_bucket(run):
         return {}
-    is_chosen = F.col("address").rlike(CHOSEN_NAME_REGEX)
-    return {CHOSEN_NAMES: F.count_if(is_chosen), CHOSEN_NAME: F.min(F.when(is_chosen, F.col("address")))}
+    is_chosen, is_at_root = F.col("address").rlike(CHOSEN_NAME_REGEX), ~F.col("address").contains("/")
+    return {
+        CHOSEN_NAMES: F.count_if(is_chosen),
+        CHOSEN_NAME: F.min(F.when(is_chosen, F.col("address"))),
+        MARKED_AT_ROOT: F.count_if(is_at_root),
+        EXAMPLE_AT_ROOT: F.min(F.when(is_at_root, F.col("address"))),
+    }
 
 
 def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
@@ -91,7 +102,21 @@ def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     """
     if listing.manifest.facts.get(UNRECOGNIZED) == 0 or is_in_whole_bucket(run):
         return ""
-    names = (dataset.dataframe.select("address").where(has_unrecognized_name()) for dataset in references)
+    return _first_with(has_unrecognized_name(), references)
+
+
+def uses_root(*references: Dataset) -> bool:
+    """Return whether a repository references a name at its root that lakeFS generates, as it does in the old layout.
+
+    ``references`` are its committed and its staged addresses. All are read.
+    """
+    is_issued = ~F.col("address").contains("/") & F.col("address").rlike(ISSUED_AT_ROOT_REGEX)
+    return bool(_first_with(is_issued, references))
+
+
+def _first_with(condition: Column, references: Sequence[Dataset]) -> str:
+    """Return the first address of ``references`` that meets the condition; empty if none does."""
+    names = (dataset.dataframe.select("address").where(condition) for dataset in references)
     with driver_errors():
         [row] = reduce(DataFrame.union, names).agg(F.min("address").alias("name")).collect()
     return str(row["name"] or "")

@@ -41,7 +41,10 @@ def check_numbers(seen: Evidence, safety: SafetyParameters) -> Mapping[str, Mapp
     if isinstance(seen.server_missed, int):
         numbers[check.SERVER_LIST_IS_COMPLETE] = {"commits_omitted": seen.server_missed}
     if isinstance(seen.chosen_names, ChosenNames):
-        numbers[check.ONLY_NAMES_OF_LAKEFS] = {"other_names": seen.chosen_names.objects}
+        numbers[check.ONLY_NAMES_OF_LAKEFS] = {
+            "other_names": seen.chosen_names.objects,
+            "at_root": seen.chosen_names.at_root,
+        }
     return numbers
 
 

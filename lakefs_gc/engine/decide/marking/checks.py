@@ -73,10 +73,15 @@ class EarlierMark:
 
 @dataclass(frozen=True)
 class ChosenNames:
-    """How many marked objects have a name in ``data/`` of a whole bucket that lakeFS did not generate, and one."""
+    """How many marked objects of a whole bucket have a name in ``data/`` that lakeFS did not generate, and one.
+
+    ``at_root`` counts those at the root, if the repository references no name there that lakeFS generates.
+    """
 
     objects: int = 0
     example: str = ""
+    at_root: int = 0
+    example_at_root: str = ""
 
 
 @dataclass(frozen=True)
@@ -262,13 +267,20 @@ def _names(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
     names = seen.chosen_names
     if isinstance(names, Unknown):
         return _unknown(names)
+    found = []
     if names.objects:
-        return _unsafe(
-            f"lakeFS did not generate the names of {names.objects:,} marked objects, e.g. {names.example}. The "
-            "namespace is a whole bucket, so they may belong to another program (override this if only clients of "
-            "lakeFS write to data/)"
+        found.append(f"lakeFS did not generate the names of {names.objects:,} marked objects, e.g. {names.example}")
+    if names.at_root:
+        found.append(
+            f"{names.at_root:,} marked objects are at the root, e.g. {names.example_at_root}, and the repository "
+            "references no object there with a name that lakeFS generates"
         )
-    return None
+    if not found:
+        return None
+    return _unsafe(
+        f"{'. '.join(found)}. The namespace is a whole bucket, so they may belong to another program (override this if "
+        "only lakeFS and its clients write to data/ and to the root)"
+    )
 
 
 _EVALUATORS: Mapping[str, Callable[[Evidence, SafetyParameters], _Failure | None]] = {

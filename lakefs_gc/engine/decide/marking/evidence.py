@@ -7,15 +7,19 @@ cannot be read is ``Unknown`` or names what is unread; it is never replaced by a
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 from lakefs_gc.engine.collect.listing.foreign_names import (
     CHOSEN_NAME,
     CHOSEN_NAMES,
+    EXAMPLE_AT_ROOT,
+    MARKED_AT_ROOT,
     NOT_LAKEFS,
     NOT_LAKEFS_BYTES,
     is_in_whole_bucket,
     unrecognized_name_facts,
+    uses_root,
 )
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.decide.marking.checks import (
@@ -59,6 +63,8 @@ def gather_evidence(
 ) -> Evidence:
     """Return the evidence for the checks of a mark. One small Spark job searches the candidates for head objects.
 
+    In a whole bucket with candidates at its root, another one searches the references (``foreign_names.uses_root``).
+
     Raises ``InputOrderError`` if the stages are out of order, of different runs, or not made from each other (rule 1):
     facts about another materialization prove nothing about this one.
     """
@@ -96,7 +102,7 @@ def gather_evidence(
         others=_other_repositories(foreign_references),
         shielded=kept.manifest.facts["shielded"],
         server_missed=_missed_by_server(active_ranges),
-        chosen_names=_chosen_names(run, candidates),
+        chosen_names=_chosen_names(run, candidates, committed, uncommitted),
         protections=protections_from_json(protections),
     )
 
@@ -122,16 +128,20 @@ def _missed_by_server(active_ranges: Dataset) -> int | Unknown:
     return missed
 
 
-def _chosen_names(run: GCRun, candidates: Dataset) -> ChosenNames | Unknown:
+def _chosen_names(run: GCRun, candidates: Dataset, *references: Dataset) -> ChosenNames | Unknown:
+    """Return which candidates may be of another program. ``references`` are read only if some are at the root."""
     if not is_in_whole_bucket(run):
         return ChosenNames()
     facts = candidates.manifest.facts
-    if CHOSEN_NAMES not in facts:
+    if not {CHOSEN_NAMES, MARKED_AT_ROOT} <= facts.keys():
         return Unknown(
-            "an older version of lakefs-gc did not count the marked objects whose names lakeFS did not generate (start "
-            "a new run)"
+            "an older version of lakefs-gc did not count the marked objects whose names lakeFS did not generate, or "
+            "those at the root (start a new run)"
         )
-    return ChosenNames(facts[CHOSEN_NAMES], facts[CHOSEN_NAME] or "")
+    names = ChosenNames(facts[CHOSEN_NAMES], facts[CHOSEN_NAME] or "")
+    if not facts[MARKED_AT_ROOT] or uses_root(*references):
+        return names
+    return replace(names, at_root=facts[MARKED_AT_ROOT], example_at_root=facts[EXAMPLE_AT_ROOT])
 
 
 def _has_metadata(store: ObjectStore) -> bool:

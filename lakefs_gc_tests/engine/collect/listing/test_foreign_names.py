@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +17,13 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing.foreign_names import has_unrecognized_name as spark_has_unrecognized_name
+from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.sweep.at_mark import Accepted
+from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import InputOrderError, MarkError
-from lakefs_gc.formats.candidate_addresses import CHOSEN_NAME_REGEX, has_unrecognized_name
+from lakefs_gc.formats.candidate_addresses import CHOSEN_NAME_REGEX, ISSUED_AT_ROOT_REGEX, has_unrecognized_name
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.addresses import CANDIDATES, CHOSEN, ISSUED, ISSUED_IN_DATA, OTHERS, UNRECOGNIZED
@@ -56,6 +62,13 @@ def test_chosen_names_are_those_that_lakefs_does_not_generate(spark: SparkSessio
     frame = spark.createDataFrame([(address,) for address in addresses], "address string")
     found = {row["address"] for row in frame.where(F.col("address").rlike(CHOSEN_NAME_REGEX)).collect()}
     assert found == {address for address in addresses if re.match(CHOSEN_NAME_REGEX, address)} == set(CHOSEN)
+
+
+def test_issued_names_at_the_root_are_those_that_lakefs_generates(spark: SparkSession) -> None:
+    addresses = [*CANDIDATES, *ISSUED, *OTHERS, *UNRECOGNIZED, *ISSUED_IN_DATA, *CHOSEN]
+    frame = spark.createDataFrame([(address,) for address in addresses], "address string")
+    found = {row["address"] for row in frame.where(F.col("address").rlike(ISSUED_AT_ROOT_REGEX)).collect()}
+    assert found == {address for address in addresses if re.match(ISSUED_AT_ROOT_REGEX, address)} == set(ISSUED)
 
 
 def test_unrecognized_names_are_counted_and_not_marked(spark: SparkSession, repository: LakeRepository) -> None:
@@ -121,26 +134,81 @@ def test_a_reference_to_a_name_that_lakefs_generated_does_not_make_a_root_collec
     assert collector.addresses("candidates") == garbage
 
 
-def test_the_root_of_a_whole_bucket_is_never_collected(
-    spark: SparkSession, s3_server: SeaweedFS, s3_namespace: StoreLocation, tmp_path: Path
-) -> None:
-    """One staged object there proves nothing about the other objects."""
+@pytest.fixture
+def whole_bucket(s3_server: SeaweedFS, s3_namespace: StoreLocation, tmp_path: Path) -> Iterator[LakeRepository]:
+    """A repository whose namespace is a whole bucket."""
     assert s3_namespace.url.startswith("s3://")  # the fixture has set the environment
-    bucket = f"whole-{tmp_path.name.replace('_', '-')[-30:].strip('-')}"
+    bucket = f"whole-{uuid.uuid4().hex[:12]}"
     s3_server.client().create_bucket(Bucket=bucket)
-    safety = SafetyParameters(min_age_hours=0, allow_min_age_below_grace=True)
     with Lake(tmp_path / "sandbox", StoreLocation(f"s3://{bucket}")) as lake:
-        repository = lake.repository(namespace=f"s3://{bucket}")
-        garbage = fill(repository)
-        repository.stage("staged", "report.csv")
-        time.sleep(1.1)  # S3 has whole seconds: an object of this second is not older than the cutoff
-        collector = Collector(spark, repository, safety=safety)
-        mark = collector.collect_and_mark()
-        assert marked(repository, mark) == garbage
-        assert (mark.named_at_root, mark.not_lakefs) == ("", (1, len(ROOT[STATE])))
-        [failed] = [check for check in mark.checks if not check.passed]
-        assert (failed.name, failed.blocks_sweep) == ("only_names_of_lakefs", True)
-        assert "the names of 1 marked objects, e.g. data/s/garbage" in failed.message
+        yield lake.repository(namespace=f"s3://{bucket}")
+
+
+def in_whole_bucket(spark: SparkSession, repository: LakeRepository) -> Collector:
+    time.sleep(1.1)  # S3 has whole seconds: an object of this second is not older than the cutoff
+    return Collector(spark, repository, safety=SafetyParameters(min_age_hours=0, allow_min_age_below_grace=True))
+
+
+def test_the_root_of_a_whole_bucket_is_never_collected(spark: SparkSession, whole_bucket: LakeRepository) -> None:
+    """One staged object there proves nothing about the other objects."""
+    garbage = fill(whole_bucket)
+    whole_bucket.stage("staged", "report.csv")
+    mark = in_whole_bucket(spark, whole_bucket).collect_and_mark()
+    assert marked(whole_bucket, mark) == garbage
+    assert (mark.named_at_root, mark.not_lakefs) == ("", (1, len(ROOT[STATE])))
+    [failed] = [check for check in mark.checks if not check.passed]
+    assert (failed.name, failed.blocks_sweep) == ("only_names_of_lakefs", True)
+    assert "the names of 1 marked objects, e.g. data/s/garbage. 2 marked objects are at the root" in failed.message
+
+
+def test_marked_objects_at_the_root_of_a_whole_bucket_need_an_override_unless_the_repository_uses_the_root(
+    spark: SparkSession, whole_bucket: LakeRepository
+) -> None:
+    """Other programs name files by MD5s, too. In a mark of lakeFS's own client as in one of lakefs-gc."""
+    repository = whole_bucket
+    repository.put("live")
+    for path, key in (("chosen", "report.csv"), ("reserved", "dummy"), ("folder", f"other/{XID}")):
+        repository.stage(path, key)
+    repository.commit()
+    images = [repository.put_stray(hashlib.md5(f"image {number}".encode()).hexdigest()) for number in range(3)]
+    message = f"3 marked objects are at the root, e.g. {min(images)}, and the repository references no object there"
+    collector = in_whole_bucket(spark, repository)
+    ours = collector.collect_and_mark()
+    assert marked(repository, ours) == set(images)
+    write_client_mark(repository.store, UNIFIED, images, cutoff=utc_now())
+
+    def of_client() -> tuple[Check, ...]:
+        asking = in_whole_bucket(spark, repository)
+        clients = asking.read_mark("m1")
+        return ClientMarkChecks(asking.context).evaluate(asking.begin(), clients, Accepted.of(clients, ())).checks
+
+    for checks in (ours.checks, of_client()):
+        [failed] = [check for check in checks if check.name == "only_names_of_lakefs"]
+        assert failed.blocks_sweep
+        assert failed.message.startswith(message)
+
+    repository.stage("old", repository.put_stray("0" * 32))
+    assert "only_names_of_lakefs" not in failures(in_whole_bucket(spark, repository).collect_and_mark().checks)
+    repository.commit()
+    for checks in (in_whole_bucket(spark, repository).collect_and_mark().checks, of_client()):
+        assert "only_names_of_lakefs" not in failures(checks)
+
+
+def failures(checks: Sequence[Check]) -> dict[str, Answer]:
+    return {check.name: check.answer for check in checks if not check.passed}
+
+
+def test_candidates_of_an_older_version_without_counts_are_unknown(
+    spark: SparkSession, whole_bucket: LakeRepository
+) -> None:
+    fill(whole_bucket)
+    collector = in_whole_bucket(spark, whole_bucket)
+    collector.collect()
+    manifest = collector.manifest("candidates")
+    older = replace(manifest, facts={name: fact for name, fact in manifest.facts.items() if name != "marked_at_root"})
+    file = whole_bucket.lake.folder / "work" / collector.run_key / "candidates" / "manifest.json"
+    file.write_bytes(older.sealed().to_json())
+    assert failures(collector.mark().checks)["only_names_of_lakefs"] == Answer.UNKNOWN
 
 
 def test_a_mark_with_unrecognized_names_is_not_swept(spark: SparkSession, repository: LakeRepository) -> None:

@@ -100,6 +100,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"server_missed": 2}, "server_list_is_complete"),
     ({"server_missed": Unknown("too many")}, "server_list_is_complete"),
     ({"chosen_names": ChosenNames(1, "data/part-0.parquet")}, "only_names_of_lakefs"),
+    ({"chosen_names": ChosenNames(at_root=1, example_at_root="0" * 32)}, "only_names_of_lakefs"),
     ({"chosen_names": Unknown("not counted")}, "only_names_of_lakefs"),
 ]
 
