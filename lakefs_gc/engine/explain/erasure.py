@@ -42,7 +42,8 @@ LIMITS = (
     "that was removed, or that lakeFS's own client made, tells no location. Versions that remain of a removed backup "
     "are found while its mark exists.",
     "A backup location is known by its URL alone. If its name leads to another server now, for example because "
-    "AWS_ENDPOINT_URL_S3 was changed, the copies on the former server are not found.",
+    "AWS_ENDPOINT_URL_S3 was changed, the copies on the former server are not found. Nor are those on another disk "
+    "that was mounted at its folder.",
     "A copy that is killed leaves a part of the content. Such parts are looked for in folders and in S3. In a store "
     "that lists the uploads of one key only (MinIO), they are found below a removed backup while its mark exists. In "
     "Azure and Google Cloud Storage they are not looked for: these stores discard them after a week.",

@@ -14,6 +14,7 @@ from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.explain.unfinished import find_of_removed_backups, find_unfinished
 from lakefs_gc.engine.records.backup_location import recorded_namespace
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backup_marker import why_unproved
 from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.formats.addresses import namespaces_overlap
 from lakefs_gc.storage.base import ObjectStore, VersionedTarget
@@ -22,6 +23,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _NAMES_AT_ONCE = 16
+_IF_EMPTY = ". Mount it. If no backup is in this location, remove backup.url and pass --no-backups"
 
 
 def find_versions(store: ObjectStore, addresses: Collection[str]) -> Copies:
@@ -113,7 +115,11 @@ def _copies_in(
     copies: dict[str, list[str]] = {address: [] for address in marks_of}
     try:
         store = open_store(location)
-        backups, unread = _backups_of(store, repository, namespaces)
+        folders, unread = _folders_in(store, repository)
+        if why := why_unproved(store, folders):
+            unread.append(f"{what}{location.url}: {why}{'' if what == FORMER_LOCATION else _IF_EMPTY}")
+        backups, damaged = _backups_of(store, folders, repository, namespaces)
+        unread += damaged
     except LakeFSGCError as error:
         return Copies(copies, (f"{what}{location.url}: {error.message}",))
     try:
@@ -168,35 +174,40 @@ def _removed_copies(
     }
 
 
-def _backups_of(
-    store: ObjectStore, repository: str, namespaces: Collection[str]
-) -> tuple[list[BackupPaths], list[str]]:
-    """Return all backups of a repository, also below its former names, and what could not be read."""
-    folders = (folder.rstrip("/") for folder in store.list_level("")[0])
-    names = [name for name in folders if name == repository or re.fullmatch(REPOSITORY_NAME, name)]
-    backups: list[BackupPaths] = []
-    unread: list[str] = []
+def _folders_in(store: ObjectStore, repository: str) -> tuple[list[str], list[str]]:
+    """Return the folders of the second level of a backup location, and what could not be listed.
 
-    def below(name: str) -> tuple[list[BackupPaths], list[str]]:
-        of_name, not_read = [], []
+    A repository may have had any name, so all folders with a possible name are listed.
+    """
+    first = (folder.rstrip("/") for folder in store.list_level("")[0])
+    names = [name for name in first if name == repository or re.fullmatch(REPOSITORY_NAME, name)]
+
+    def below(name: str) -> tuple[list[str], str]:
         try:
-            levels = store.list_level(f"{name}/")[0]
+            return store.list_level(f"{name}/")[0], ""
         except LakeFSGCError as error:
-            return [], [f"backups in {store.location.url} below {name}/: {error.message}"]
-        for level in levels:
-            mark_id = level.removeprefix(f"{name}/").rstrip("/")
-            try:
-                paths = BackupPaths(name, mark_id)
-                if name == repository or _may_be_of(store, paths, namespaces):
-                    of_name.append(paths)
-            except LakeFSGCError as error:
-                not_read.append(f"backup of mark {mark_id} of {name} in {store.location.url}: {error.message}")
-        return of_name, not_read
+            return [], f"backups in {store.location.url} below {name}/: {error.message}"
 
-    for _, (of_name, not_read) in map_unordered(below, names, _NAMES_AT_ONCE):
-        backups += of_name
-        unread += not_read
-    return sorted(backups, key=lambda each: each.folder), sorted(unread)
+    listed = [found for _, found in map_unordered(below, names, _NAMES_AT_ONCE)]
+    return sorted(folder for folders, _ in listed for folder in folders), sorted(why for _, why in listed if why)
+
+
+def _backups_of(
+    store: ObjectStore, folders: Collection[str], repository: str, namespaces: Collection[str]
+) -> tuple[list[BackupPaths], list[str]]:
+    """Return which folders are backups of a repository, also below its former names, and what could not be read."""
+
+    def backup_in(folder: str) -> BackupPaths | str | None:
+        name, _, mark_id = folder.rstrip("/").partition("/")
+        try:
+            paths = BackupPaths(name, mark_id)
+            return paths if name == repository or _may_be_of(store, paths, namespaces) else None
+        except LakeFSGCError as error:
+            return f"backup of mark {mark_id} of {name} in {store.location.url}: {error.message}"
+
+    found = [each for _, each in map_unordered(backup_in, folders, _NAMES_AT_ONCE)]
+    backups = [each for each in found if isinstance(each, BackupPaths)]
+    return sorted(backups, key=lambda each: each.folder), sorted(each for each in found if isinstance(each, str))
 
 
 def _may_be_of(store: ObjectStore, paths: BackupPaths, namespaces: Collection[str]) -> bool:

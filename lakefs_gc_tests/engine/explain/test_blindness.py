@@ -11,6 +11,7 @@ import pytest
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.explain.mark_records import Markings, find_markings
+from lakefs_gc.engine.records.backup_marker import write_marker
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import IncompleteAnswerError, NamespaceError
 from lakefs_gc.formats.ranges import read_metarange
@@ -102,6 +103,7 @@ def test_an_object_that_is_restored_meanwhile_is_not_erased(
     """After the store was asked for it, and before its backup is looked for, which is then gone."""
     (tmp_path / "backups").mkdir()
     backups = open_store(StoreLocation((tmp_path / "backups").as_uri()))
+    write_marker(backups)
     copy = f"lake/g6pq3k8v9s5c72oa1l0g/objects/{key}"
     small.store.copy_to(key, backups, copy)
     small.store.delete_many([key])

@@ -11,11 +11,13 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
+from lakefs_gc.engine.records.backup_marker import write_marker
 from lakefs_gc.engine.records.mark_facts import facts_key
 from lakefs_gc.engine.undo.pruning import prune_backups
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import LakeRepository
@@ -28,6 +30,13 @@ PATH = "people/anna.csv"
 def new_folder(parent: Path, name: str) -> BackupSettings:
     (parent / name).mkdir()
     return BackupSettings(url=(parent / name).as_uri())
+
+
+def used_folder(parent: Path, name: str) -> BackupSettings:
+    """A location whose backups were all removed."""
+    backup = new_folder(parent, name)
+    write_marker(open_store(StoreLocation(backup.url)))
+    return backup
 
 
 def expired(repository: LakeRepository) -> str:
@@ -46,7 +55,7 @@ def test_a_backup_in_a_location_that_a_mark_recorded(
     spark: SparkSession, small: LakeRepository, tmp_path: Path
 ) -> None:
     """The setting was changed after the backup."""
-    old, new = new_folder(tmp_path, "old"), new_folder(tmp_path, "new")
+    old, new = new_folder(tmp_path, "old"), used_folder(tmp_path, "new")
     prove = prover(small, small.lake.settings)
     expired(small)
     collector = Collector(spark, small)
@@ -74,8 +83,23 @@ def test_a_backup_in_a_location_that_a_mark_recorded(
     assert (stated.verdict, stated.not_looked_at) == (Verdict.ERASED, ())
     assert old.url in stated.stated[1]
 
-    # What is in it stays unknown, whatever the user states.
+    # So is an empty one: it may be the folder where its disk is mounted at other times.
+    (tmp_path / "old").mkdir()
+    for changes in ({"backup": new}, {"backup": old}, {"backup": old, "no_backups": True}):
+        empty = prove(PATH, **changes)
+        assert empty.verdict is Verdict.UNKNOWN
+        [unread] = empty.not_looked_at
+        assert f"{old.url}: it has neither a backup nor the file lakefs-gc-backups.txt" in unread
+        assert unread.endswith("pass --no-backups")
+    for changes in ({"backup": new}, {}):
+        assert prove(PATH, no_backups=True, **changes).verdict is Verdict.ERASED
+    (tmp_path / "old").rmdir()
+
+    # A backup shows its location as the marker does, which earlier versions did not write.
     shutil.move(tmp_path / "not-mounted", tmp_path / "old")
+    (tmp_path / "old" / "lakefs-gc-backups.txt").unlink()
+
+    # What is in it stays unknown, whatever the user states.
     shutil.rmtree(tmp_path / "old" / "lake" / mark.mark_id / "objects")
     assert prove(PATH, backup=new).verdict is Verdict.ERASED
     (tmp_path / "old" / "lake" / "no mark").mkdir()

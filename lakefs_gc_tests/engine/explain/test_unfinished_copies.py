@@ -9,6 +9,7 @@ from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.explain.unfinished import find_unfinished
 from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
+from lakefs_gc.engine.records.backup_marker import write_marker
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -54,6 +55,7 @@ def test_what_a_killed_backup_left_in_a_folder(small: LakeRepository, tmp_path: 
     (tmp_path / "backups").mkdir()
     backup = BackupSettings(url=(tmp_path / "backups").as_uri())
     store = open_store(StoreLocation(backup.url))
+    write_marker(store)
     leave_unfinished(store, BackupPaths("lake", MARK).objects + key)
     for changes in ({}, {"no_backups": True}):
         proof = prove(PATH, backup=backup, **changes)

@@ -41,6 +41,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/test_former_backups.py",
         "mark_recorded",
     ),
+    never(
+        12,
+        "an empty folder, where a disk may not be mounted, does not show that no backup exists",
+        "engine/explain/remaining_copies.py",
+        "why := why_unproved(store, folders)",
+        "engine/explain/test_former_backups.py",
+        "mark_recorded",
+    ),
     Mutant(
         12,
         "that no backup exists says nothing about what is in a backup location",

@@ -1,0 +1,31 @@
+"""A local backup location is told from the empty folder where its disk is mounted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc.engine.records.backup_marker import MARKER, why_unproved, write_marker
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+
+def test_a_folder_shows_that_it_is_a_backup_location_by_its_marker_or_a_backup(tmp_path: Path) -> None:
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    assert MARKER in why_unproved(store, [])
+    assert MARKER in why_unproved(store, ["lake/no mark/"])
+    assert why_unproved(store, ["lake/no mark/", "lake/m1/"]) == ""
+    for _ in range(2):
+        write_marker(store)
+        assert why_unproved(store, []) == ""
+    assert store.list_level("")[1].column("address").to_pylist() == [MARKER]
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/backups", "gs://bucket/backups", "https://account.blob.core.windows.net/c/b"]
+)
+def test_a_bucket_is_asked_for_no_marker(url: str) -> None:
+    store = open_store(StoreLocation(url))
+    write_marker(store)
+    assert why_unproved(store, []) == ""
