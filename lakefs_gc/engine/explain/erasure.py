@@ -136,7 +136,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     unread += not_read
     unread += _put_meanwhile(sources, paths, {*paths_of, *(url for _, url in outside)})
     unread += _restored_meanwhile(sources, facts)
-    unread += filter(None, [why_blind(sources.store, history, paths_of)])
+    unread += filter(None, [why_blind(sources, paths_of)])
     unread += [
         f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it" for path, url in outside
     ]

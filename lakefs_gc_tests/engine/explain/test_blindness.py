@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
@@ -18,8 +19,10 @@ from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.mark_facts import write_few_facts
 from lakefs_gc_tests.support.proving import Prove, prover
 
 PATH = "people/anna.csv"
@@ -56,6 +59,74 @@ def test_a_data_folder_that_is_not_mounted_proves_nothing(
     [why] = proof.not_looked_at
     assert ("it shows none of 1 objects that branches have" if has_others else "data/ is empty") in why
     assert "Is its file system mounted?" in why
+
+
+@pytest.mark.parametrize("overwritten", [1, 20])
+def test_objects_that_were_put_beside_a_disk_that_is_not_mounted_prove_nothing(
+    small: LakeRepository, key: str, prove: Prove, overwritten: int
+) -> None:
+    """lakeFS writes to the mount point, too. The new objects are shown, and the first of their range."""
+    first = [f"a/{number:02}" for number in range(20)]
+    old = {path: small.put(path) for path in (*first, *(f"live-{number}" for number in range(9)))}
+    small.commit()
+    data, disk = small.folder / "data", small.folder.parent / "disk"
+    data.rename(disk)
+    data.mkdir()
+    for path in first[:overwritten]:
+        small.put(path, "new")
+        del old[path]
+    small.commit()
+    assert len(ranges_of_main(small)) == 1
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    [why] = proof.not_looked_at
+    missing = min(old.items())[1]
+    assert f" of 8 objects that branches have, e.g. {missing}. Is its file system mounted? " in why
+    assert why.endswith(f"If so, a live object is missing: see `lakefs-gc explain lake {missing}`")
+
+    shutil.copytree(data, disk, dirs_exist_ok=True)
+    shutil.rmtree(data)
+    disk.rename(data)
+    assert prove(PATH, no_backups=True).verdict is Verdict.REMAINS
+    small.store.delete_many([key])
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+
+
+@pytest.mark.long(20)
+def test_a_branch_of_an_old_commit_lacks_the_objects_that_sweeps_deleted(
+    spark: SparkSession, small: LakeRepository, prove: Prove
+) -> None:
+    """It is no sign of a disk that is not mounted. An object that nothing deleted is."""
+    small.put("live")
+    anna, swept = small.put(PATH, "Anna"), small.put("swept")
+    old = small.commit()
+    small.delete(PATH)
+    small.delete("swept")
+    small.commit()
+    collector = Collector(spark, small)
+    mark = collector.mark_objects(anna, swept)
+    write_few_facts(small.store, mark)
+    collector.sweep(mark, live=[])
+    small.branch("again", old)
+    assert swept not in small.objects()
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+    lost = small.put("lost")
+    small.commit()
+    small.store.delete_many([lost])
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert f"it does not show 1 of 3 objects that branches have, e.g. {lost}" in proof.not_looked_at[0]
+
+
+def test_an_entry_that_may_mean_several_keys_is_shown_by_one(small: LakeRepository, key: str, prove: Prove) -> None:
+    """lakeFS decodes a full address, and other programs do not."""
+    small.store.delete_many([key])
+    small.store.put("my file", b"1")
+    small.stage("live", f"{small.namespace}my%20file")
+    small.commit()
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+    small.store.delete_many(["my file"])
+    assert prove(PATH, no_backups=True).verdict is Verdict.UNKNOWN
 
 
 def test_an_object_that_a_branch_still_has_says_nothing_about_itself(small: LakeRepository, prove: Prove) -> None:
