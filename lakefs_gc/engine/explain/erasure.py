@@ -47,6 +47,10 @@ LIMITS = (
     "A copy that is killed leaves a part of the content. Such parts are looked for in folders and in S3. In a store "
     "that lists the uploads of one key only (MinIO), they are found below a removed backup while its mark exists. In "
     "Azure and Google Cloud Storage they are not looked for: these stores discard them after a week.",
+    "lakeFS keeps the parts of an unfinished upload as objects in Google Cloud Storage and in folders. In Google Cloud "
+    "Storage they have the name of their object, and are found; versions of them are not looked for. In folders "
+    "(<upload>-<number> at the root) nothing says which object they are of. They are garbage: each sweep deletes those "
+    "that are old enough.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
 )
 """What no report of this kind can prove. Every report repeats it."""

@@ -20,7 +20,7 @@ from lakefs_gc.engine.explain.mark_records import Marking, find_markings
 from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
 from lakefs_gc.engine.explain.sources import Asked, Place, Sources, of_last_run, resolve, staged, twins
 from lakefs_gc.engine.explain.stored import look_up
-from lakefs_gc.engine.explain.unfinished import find_unfinished
+from lakefs_gc.engine.explain.unfinished import find_parts, find_unfinished, has_parts
 from lakefs_gc.engine.run import effective_min_age_seconds
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import SafetyError
@@ -90,6 +90,9 @@ class Facts:
         asked = [address for address in addresses if address not in self.not_asked]
         marks_of = {address: [marking.mark_id for marking in self.markings.of[address]] for address in asked}
         versions = find_versions(store, asked)
+        # With the rest that writes may have left: only a proof asks for it.
+        parts = unfinished and has_parts(sources.namespace, store.location.url)
+        of_uploads = find_parts(store, {address: address for address in asked if parts})
         backups = find_backups(
             sources.settings.backup,
             sources.repository,
@@ -97,16 +100,17 @@ class Facts:
             marks_of,
             recorded=backup_urls,
             unfinished=unfinished,
+            parts=parts,
         )
         refused = [
             f"{address}: the store could not be asked for this key: {why}" for address, why in self.not_asked.items()
         ]
         self.unread = (*history.unread, *self.markings.unread, *refused, *versions.unread, *backups.unread)
         self.unread += begun.unread
+        self.unread += of_uploads.unread
         sources.not_looked_at += self.unread
-        self.copies = {
-            address: (*begun.of.get(address, ()), *versions.of[address], *backups.of[address]) for address in asked
-        }
+        found = (begun.of, of_uploads.of, versions.of, backups.of)
+        self.copies = {address: tuple(text for of in found for text in of.get(address, ())) for address in asked}
         self._look_beside_commits(addresses, thorough)
 
     def _look_beside_commits(self, addresses: Sequence[str], thorough: bool) -> None:

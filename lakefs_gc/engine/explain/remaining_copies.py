@@ -11,7 +11,7 @@ from itertools import islice
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
 from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION, Copies
 from lakefs_gc.engine.explain.stored import look_up
-from lakefs_gc.engine.explain.unfinished import find_of_removed_backups, find_unfinished
+from lakefs_gc.engine.explain.unfinished import find_of_removed_backups, find_parts, find_unfinished
 from lakefs_gc.engine.records.backup_location import recorded_namespace
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.backup_marker import why_unproved
@@ -77,6 +77,7 @@ def find_backups(
     *,
     recorded: Collection[str] = (),
     unfinished: bool = False,
+    parts: bool = False,
 ) -> Copies:
     """Return the backups of a repository that hold a copy of each object, complete or not. The stores are asked.
 
@@ -85,7 +86,8 @@ def find_backups(
 
     Backups stay where they are when the setting changes: so ``recorded`` are the URLs that were configured when marks
     were made. They stay below the name that the repository had, too. So those below other names count if they are of
-    its namespace, of which ``namespaces`` are the spellings. ``unfinished`` copies are looked for, too, on request.
+    its namespace, of which ``namespaces`` are the spellings. ``unfinished`` copies are looked for, too, on request, and
+    so are copies of the ``parts`` of uploads, of which marks name those that are objects of their own.
     """
     configured = StoreLocation(settings.url).folder_url if settings.url else ""
     former = {StoreLocation(url).folder_url: url for url in recorded if url}
@@ -93,7 +95,7 @@ def find_backups(
     places = [("backups in ", settings.url)] if settings.url else []
     places += [(FORMER_LOCATION, url) for _, url in sorted(former.items())]
     found = [
-        _copies_in(StoreLocation(url), what, repository, namespaces, marks_of, unfinished=unfinished)
+        _copies_in(StoreLocation(url), what, repository, namespaces, marks_of, unfinished=unfinished, parts=parts)
         # The configured location last: somebody may move what is in a former one to it meanwhile.
         for what, url in reversed(places)
     ][::-1]
@@ -111,6 +113,7 @@ def _copies_in(
     marks_of: Mapping[str, Collection[str]],
     *,
     unfinished: bool,
+    parts: bool,
 ) -> Copies:
     copies: dict[str, list[str]] = {address: [] for address in marks_of}
     try:
@@ -136,6 +139,11 @@ def _copies_in(
                 unread += found.unread
                 for address, texts in found.of.items():
                     copies[address] += texts
+        if parts:
+            found = find_parts(store, {paths.objects + address: address for paths in backups for address in marks_of})
+            unread += found.unread
+            for address, texts in found.of.items():
+                copies[address] += texts
         for paths in backups:
             of_other_name = f" of {paths.repository}" if paths.repository != repository else ""
             where = f"backup of mark {paths.mark_id}{of_other_name} in {location.url}"

@@ -1,6 +1,7 @@
-"""What copies that did not end left of an object: parts of uploads, and temporary files. No listing shows them.
+"""What uploads and copies that did not end left of an object: parts of uploads, and temporary files.
 
 A backup or a restore that is killed leaves them. So does another program, or lakeFS, that is killed while it uploads.
+No listing shows them, except the parts that lakeFS itself writes as objects.
 """
 
 from __future__ import annotations
@@ -12,8 +13,42 @@ from lakefs_gc.engine.explain.copies import Copies
 from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.storage.base import ObjectStore, UnfinishedWrite
+from lakefs_gc.storage.concurrency import map_unordered
 
 _COPY = re.compile(r"([^/]+)/([^/]+)/objects/(.+)", re.DOTALL)
+_GOOGLE = "gs://"
+_PART = ".part_"
+_LISTINGS_AT_ONCE = 16
+
+
+def has_parts(*urls: str) -> bool:
+    """Return whether lakeFS names parts of an upload after its object in a namespace with one of these URLs.
+
+    It does on Google Cloud Storage: it uploads ``<object>.part_<number>``, composes the object from them, 32 at once
+    (then there is ``<object>.part_<number>_<layer>``, too), and ignores it if it cannot delete them (``pkg/block/gs``).
+    """
+    return any(url.lower().startswith(_GOOGLE) for url in urls)
+
+
+def find_parts(store: ObjectStore, copies: Mapping[str, str]) -> Copies:
+    """Return the parts of uploads that are objects of their own. ``copies`` is as for ``find_unfinished``."""
+    texts: dict[str, list[str]] = {address: [] for address in copies.values()}
+
+    def listed(key: str) -> list[str] | LakeFSGCError:
+        try:
+            return [part for batch in store.list(key + _PART) for part in batch.column("address").to_pylist()]
+        except LakeFSGCError as error:
+            return error
+
+    unread = []
+    for key, parts in map_unordered(listed, sorted(copies), _LISTINGS_AT_ONCE):
+        if isinstance(parts, LakeFSGCError):
+            unread.append(f"parts of uploads of {store.location.folder_url}{key}: {parts.message}")
+        elif parts:
+            more = f" and {len(parts) - 1:,} more" if len(parts) > 1 else ""
+            where = f"{store.location.folder_url}{min(parts)}{more}"
+            texts[copies[key]].append(f"part of an upload, which may have its content: {where}")
+    return Copies(texts, tuple(sorted(unread)))
 
 
 def find_unfinished(store: ObjectStore, copies: Mapping[str, str]) -> Copies:

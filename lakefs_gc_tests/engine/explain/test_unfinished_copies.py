@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import pyarrow as pa
+import pytest
 
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
-from lakefs_gc.engine.explain.unfinished import find_unfinished
+from lakefs_gc.engine.explain.unfinished import find_unfinished, has_parts
 from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
 from lakefs_gc.engine.records.backup_marker import write_marker
+from lakefs_gc.errors import AccessDeniedError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.gcs.store import GCSStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.units import EPOCH
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, error
 from lakefs_gc_tests.support.killed_copy import leave_unfinished
-from lakefs_gc_tests.support.lake import LakeRepository
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.proving import prover
 
 PATH = "people/anna.csv"
@@ -116,3 +122,62 @@ def test_uploads_that_cannot_be_listed_are_unknown(small: LakeRepository, plain_
     assert "s3:ListBucketMultipartUploads" in find_unfinished(store, {"data/s/a": "data/s/a"}).unread[0]
     denied = False
     assert prove(PATH, backup=backup).verdict is Verdict.ERASED
+
+
+def test_parts_of_an_upload_that_lakefs_left_in_google(gcs_namespace: StoreLocation, tmp_path: Path) -> None:
+    """lakeFS composes an object from its parts, and only logs that it could not delete them. They are objects."""
+    with Lake(tmp_path / "lake", gcs_namespace) as lake:
+        repository = lake.repository()
+        prove, key = prover(repository, lake.settings), deleted_object(repository)
+        store = repository.store
+        for other in (f"{key}2.part_00001", f"{key}.multipart"):  # of another object, and without content
+            store.put(other, b"1")
+        assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+
+        parts = [f"{key}.part_00001_1", f"{key}.part_00033"]
+        for part in parts:
+            store.put(part, b"Anna")
+        proof = prove(PATH, no_backups=True)
+        assert proof.verdict is Verdict.REMAINS
+        url = f"{store.location.folder_url}{parts[0]}"
+        assert proof.objects[0].remains == (f"part of an upload, which may have its content: {url} and 1 more",)
+
+        # A sweep deletes such a part as it deletes other garbage, and its backup has it below its own key.
+        (tmp_path / "backups").mkdir()
+        backup = BackupSettings(url=(tmp_path / "backups").as_uri())
+        backups = open_store(StoreLocation(backup.url))
+        write_marker(backups)
+        copy = BackupPaths("lake", MARK).objects + parts[0]
+        store.copy_to(parts[0], backups, copy)
+        store.delete_many(parts)
+        proof = prove(PATH, backup=backup)
+        assert proof.verdict is Verdict.REMAINS
+        [remains] = proof.objects[0].remains
+        assert remains.endswith(f": {backup.url}/{copy}")
+        backups.delete_many([copy])
+        assert prove(PATH, backup=backup).verdict is Verdict.ERASED
+
+
+def test_parts_that_cannot_be_listed_are_unknown(
+    gcs_namespace: StoreLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Lake(tmp_path / "lake", gcs_namespace) as lake:
+        repository = lake.repository()
+        prove, key = prover(repository, lake.settings), deleted_object(repository)
+        listed = GCSStore.list
+
+        def refuse(store: GCSStore, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
+            if ".part_" in prefix:
+                raise AccessDeniedError("access denied for storage.objects.list")
+            return listed(store, prefix, start_after=start_after)
+
+        monkeypatch.setattr(GCSStore, "list", refuse)
+        proof = prove(PATH, no_backups=True)
+        assert proof.verdict is Verdict.UNKNOWN
+        [unread] = proof.not_looked_at
+        assert unread.startswith(f"parts of uploads of {repository.store.location.folder_url}{key}: access denied")
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/lake/", "GS://bucket/lake/", "s3://bucket/lake/", "local://lake/"])
+def test_only_in_google_parts_are_named_after_their_object(url: str) -> None:
+    assert has_parts("file:///mounted/", url) is url.lower().startswith("gs://")
