@@ -19,13 +19,14 @@ CANDIDATE_ADDRESS_REGEX = (
 ``(?![\\s\\S])`` is the end of the text: ``$`` would also match before a final line feed, which may be part of a key.
 """
 
-_PART_SUFFIX = r"(?:\.part_[0-9]{5}|\.multipart|_id|_size)"
+_PART_SUFFIX = r"(?:\.part_[0-9]{5}(?:_[0-9]{1,2})*|\.multipart|_id|_size)"
 UPLOAD_PART_REGEX = rf"^(?:[0-9a-f]{{32}}-[0-9]{{5}}|[\s\S]+{_PART_SUFFIX})(?![\s\S])"
 """The objects that lakeFS writes for unfinished multipart uploads in stores without uploads in parts of their own.
 
 They are ``<upload>-<number>`` at the root of local stores (``pkg/block/local/adapter.go``), ``<object>.part_<number>``
-and ``<object>.multipart`` in Google's (``pkg/block/gs/adapter.go``), and ``<object>_id`` and ``<object>_size`` in
-Azure's (``pkg/block/azure/adapter.go``).
+and ``<object>.multipart`` in Google's (``pkg/block/gs/adapter.go``), with ``_<layer>`` behind the number if composed
+from up to 32 parts (``compose.go``), and ``<object>_id`` and ``<object>_size`` in Azure's
+(``pkg/block/azure/adapter.go``).
 """
 
 _HEX_ID, _XID = r"[0-9a-f]{32}", r"[0-9a-v]{19}[0g]"

@@ -67,6 +67,7 @@ ISSUED = [
     "dc0gu11ksdual6uirqog",
     f"{HEX}-00001",
     *(f"{id_}{suffix}" for id_ in (HEX, XID) for suffix in (".part_00017", ".multipart", "_id", "_size")),
+    f"{XID}.part_00001_1_2",
 ]
 UNRECOGNIZED = [
     "terraform.tfstate",
@@ -85,6 +86,7 @@ UNRECOGNIZED = [
     f"{HEX}_ids",
     f"{XID[:-1]}1",  # the last character of an xid has only one bit
     f"{XID}-00001",
+    f"{XID}.part_00001_",
     f"{XID},{'a' * 43}",
     "datasetnamingcatalog",  # a word
     "terraformstatebackup",
@@ -98,6 +100,7 @@ ISSUED_IN_DATA = [
     f"data/{SLICE}/{XID},{SIGNATURE}",
     f"data/!ab/c/{SLICE}/{XID}",
     f"data/{SLICE}/{XID}.part_00017",
+    f"data/{SLICE}/{XID}.part_00001_1",
     f"data/{SLICE}/{XID},{SIGNATURE}_size",
 ]
 CHOSEN = [
