@@ -39,6 +39,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
+from lakefs_gc.formats.address_readings import with_slashes
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.lakefs.models import Heads
 from lakefs_gc.storage.base import ObjectInfo
@@ -181,7 +182,7 @@ def _some_sizes(hiding: DataFrame, counted: int) -> list[int] | None:
 def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) -> Batches:
     """Yield the rows whose object is absent, should have been listed, or has another size than an entry states.
 
-    Its size and time are in the row if it exists, and is older than what the listing may lack.
+    Its size and time are in the row if it exists where the listing looks, and is older than what the listing may lack.
 
     Columns of the rows: ``address``, ``found_in`` and ``sizes`` (of the committed entries). Of an absent object all
     sizes are wrong, because its own is unknown. The time of an upload in parts is its start, so an object counts as
@@ -206,10 +207,14 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
                 if not are_known or any(info is None or size != info.size_bytes for info in infos)
             ]
             is_absent = not any(infos)
-            is_unlisted = any(
+            # What a store lists with slashes is found by that reading of its address.
+            may_list = with_slashes(row["address"], store.url) == row["address"]
+            is_unlisted = may_list and any(
                 info and _is_listed(row["address"], info, listed_before - LONGEST_UPLOAD) for info in infos
             )
-            old = next((info for info in infos if info and info.last_modified < listed_before), None)
+            # Another name may differ in case, also in that of the folder to which the listing is limited.
+            may_list = may_list and _CANDIDATE.search(row["address"].casefold()) is not None
+            old = next((info for info in infos if may_list and info and info.last_modified < listed_before), None)
             if is_absent or is_unlisted or wrong or old:
                 facts = (old.size_bytes, old.last_modified) if old else (None, None)
                 answers.append((row["address"], row["found_in"], is_absent, is_unlisted, wrong, *facts))

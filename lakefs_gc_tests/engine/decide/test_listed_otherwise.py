@@ -52,7 +52,9 @@ def test_a_live_object_is_kept_where_the_store_converts_backslashes(
         mark = collector.collect_and_mark()
         assert marked(repository, mark) == {GARBAGE}
         assert not any(check.blocks_sweep for check in mark.checks)
-        assert collector.manifest("missing").facts["lost"] == 0
+        facts = collector.manifest("missing").facts
+        # Not even many of them keep a mark from being swept.
+        assert (facts["lost"], facts["unlisted_objects"]) == (0, [])
         collector.sweep(mark)
         assert live < set(repository.objects())
 
@@ -112,3 +114,13 @@ def test_a_mark_of_what_may_be_a_live_object_under_another_name_needs_a_person(
         assert "data/tables/part has its size and time" in check.message
     else:
         assert check.answer is Answer.UNKNOWN
+
+
+def test_objects_where_the_listing_does_not_look_are_not_counted(spark: SparkSession, keeping: LakeRepository) -> None:
+    put_at(keeping, "elsewhere/x", "data//y")
+    keeping.commit()
+    collector = Collector(spark, keeping)
+    collector.collect()
+    facts = collector.manifest("missing").facts
+    assert collector.manifest("unmatched").facts["not_in_store"]
+    assert facts["unlisted_objects"] == []

@@ -60,4 +60,22 @@ MUTANTS: tuple[Mutant, ...] = (
         _TEST,
         "needs_a_person",
     ),
+    Mutant(
+        8,
+        "live objects where the listing does not look keep no mark from being swept",
+        "engine/decide/missing.py",
+        'may_list and _CANDIDATE.search(row["address"].casefold()) is not None',
+        "may_list",
+        _TEST,
+        "does_not_look",
+    ),
+    Mutant(
+        8,
+        "live objects that are listed with slashes keep no mark from being swept",
+        "engine/decide/missing.py",
+        'with_slashes(row["address"], store.url) == row["address"]',
+        "True",
+        _TEST,
+        "converts_backslashes",
+    ),
 )
