@@ -80,7 +80,7 @@ def test_a_missing_permission_hinders_no_pruning(plain_s3: FaultyS3, caplog: pyt
 
 
 def test_a_backup_whose_mark_has_another_id_is_known_by_its_record(tmp_path: Path) -> None:
-    """Such as a mark of lakeFS's client with ``lakefs.gc.mark_id``."""
+    """Such as a mark of lakeFS's client before 0.10, where ``lakefs.gc.mark_id`` named it."""
     store = open_store(StoreLocation(tmp_path.as_uri()))
     write_complete_backup(store, "lake", "by-hand")
     leave_unfinished(store, "lake/by-hand/objects/data/s/a", "lake/another/objects/data/s/a")
