@@ -276,6 +276,23 @@ def test_copies_that_get_lost_or_differ_are_made_again(
     assert "neither the original nor the copy" in lost.rows["data/s/one"]["error"]
 
 
+def test_a_copy_that_is_listed_with_slashes_is_not_lost(
+    spark: SparkSession, repository: LakeRepository, s3_namespace: StoreLocation
+) -> None:
+    """A folder keeps the backslashes of a name, and SeaweedFS does not."""
+    repository.put_stray(r"data/s\a", b"content")
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(r"data/s\a")
+    place = Backups(s3_namespace)
+    place.back_up(spark, collector, mark)
+    assert place.copies(mark) == {"data/s/a": b"content"}
+    backup = manifest_of(place, mark)
+    refuse_lost_copies(place.store, backup)
+    place.store.delete_many([f"{backup.paths.objects}data/s/a"])
+    with pytest.raises(BackupError, match="lost objects"):
+        refuse_lost_copies(place.store, backup)
+
+
 @pytest.mark.of_ci
 def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
     spark: SparkSession, repository: LakeRepository, place: Backups, tmp_path: Path, spark_config: dict[str, str]
