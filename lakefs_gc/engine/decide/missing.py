@@ -122,7 +122,7 @@ def missing(
         facts, found = looked_up.manifest.facts, looked_up.dataframe
         unlisted, counted = facts[UNLISTED], facts["wrong"]
         if facts["old"]:
-            unlisted_objects = _some_unlisted(found)
+            unlisted_objects = _some_unlisted(found, facts["old"])
         if facts["absent"]:
             found = found.join(_spelled_with_slashes(references, hashes), "address", "left_anti")
         absent = found.where("is_absent").select("address", "found_in")
@@ -149,18 +149,20 @@ def _that_may_hide(context: RunContext, run: GCRun, rows: DataFrame, heads_befor
     return rows.where(~F.col("is_absent")).unionByName(rows.where("is_absent").join(shown, "address", "left_semi"))
 
 
-def _some_unlisted(rows: DataFrame) -> list[tuple[str, int, str]] | None:
-    """Return ``UNLISTED_OBJECTS``."""
+def _some_unlisted(rows: DataFrame, counted: int) -> list[tuple[str, int, str]] | None:
+    """Return ``UNLISTED_OBJECTS``. None, too, if the rows are not as many as were counted."""
+    if counted > _MOST_UNLISTED:
+        return None
     with driver_errors():
         table = to_arrow(rows.where(F.col("size").isNotNull()).select("address", "size", "last_modified"))
     found = [(row["address"], row["size"], row["last_modified"].isoformat()) for row in table.to_pylist()]
-    return sorted(found) if len(found) <= _MOST_UNLISTED else None
+    return sorted(found) if len(found) == counted else None
 
 
 def _spelled_with_slashes(references: Sequence[DataFrame], not_listed: DataFrame) -> DataFrame:
     """Return the keys with slashes of referenced addresses that are listed with their backslashes (column ``address``).
 
-    Such a store keeps backslashes, so no object has the other reading of the address (``formats.addresses``). It is not
+    Such a store keeps backslashes, so no object has the other reading of the address (``address_readings``). It is not
     lost. ``not_listed`` has the hashes of the references that are not in the listing.
     """
     with_backslash = reduce(DataFrame.union, references).where(F.col("address").contains("\\")).select("address")

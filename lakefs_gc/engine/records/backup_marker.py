@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.formats.address_readings import LOCAL_STORE
 from lakefs_gc.storage.base import ObjectStore
 
 MARKER = "lakefs-gc-backups.txt"
@@ -17,12 +18,11 @@ _CONTENT = (
     b"This folder is a backup location of lakefs-gc.\n"
     b"Keep this file: without it, lakefs-gc cannot tell an empty location from a disk that is not mounted.\n"
 )
-_LOCAL = "file://"
 
 
 def write_marker(store: ObjectStore) -> None:
     """Write the marker to a backup location that is a local folder: no other kind is mounted."""
-    if store.location.url.startswith(_LOCAL):
+    if store.location.url.startswith(LOCAL_STORE):
         store.put(MARKER, _CONTENT, if_absent=True)
 
 
@@ -32,7 +32,7 @@ def why_unproved(store: ObjectStore, folders: Collection[str]) -> str:
     ``folders`` are those of its second level (``<repository>/<mark>/``). A backup among them shows the location, too:
     it may be older than the marker.
     """
-    if not store.location.url.startswith(_LOCAL) or any(_may_be_backup(folder) for folder in folders):
+    if not store.location.url.startswith(LOCAL_STORE) or any(_may_be_backup(folder) for folder in folders):
         return ""
     if store.stat_many([MARKER]):
         return ""

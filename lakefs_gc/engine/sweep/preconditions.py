@@ -104,8 +104,8 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked, only:
 def refuse_unlisted_versions(store: ObjectStore, mark: Mark, now: datetime) -> None:
     """Raise ``StorageError`` if a store that keeps versions lists none of a file of the mark, which exists.
 
-    Then an empty list is no proof that an object has no versions left. A store whose versions cannot be deleted raises
-    ``ConfigurationError``: here, and not after the wait for commits.
+    Its empty lists do not prove that the marked objects have no versions. Raise ``ConfigurationError`` for a store
+    whose versions cannot be deleted, before the sweep waits for commits.
     """
     summary = MarkPaths.of(mark.mark_id).summary
     [found] = store.find_versions([VersionedTarget(summary, None, now)])

@@ -93,10 +93,11 @@ def _listed(store: ObjectStore, folder: str) -> Iterator[pa.RecordBatch]:
 
 
 def _hashes(objects: pa.Table | pa.RecordBatch, hash_key: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return a hash of the address and size of each object, which nobody can choose: ``hash_key`` is random.
+    """Return a hash of the address and size of each object.
 
-    A backup location may list slashes for the backslashes of an address, also if the namespace keeps them
-    (``address_readings.with_slashes``). So both are alike here.
+    ``hash_key`` is random, so that nobody can choose addresses whose hashes collide. A backup location may list slashes
+    for the backslashes of an address, also if the namespace keeps them (``address_readings.with_slashes``). So both are
+    alike here.
     """
     addresses = pc.replace_substring(objects["address"], "\\", "/")
     names = pc.binary_join_element_wise(addresses, pc.cast(objects["size"], pa.string()), "/")

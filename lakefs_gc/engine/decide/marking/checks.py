@@ -202,20 +202,24 @@ def _heads(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
 
 
 def _live_objects(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
-    if seen.lost:
-        return _unsafe(
-            f"{seen.lost:,} referenced objects do not exist, and no sweep deleted them: data were lost "
-            "(the asset missing lists them)"
-        )
-    otherwise = seen.listed_otherwise
+    otherwise, found = seen.listed_otherwise, []
+    # All that is wrong, so that nobody overrides the check because of one reason and does not see the other.
     if isinstance(otherwise, Unknown):
-        return _unknown(otherwise)
-    if otherwise.objects:
-        return _unsafe(
+        found.append(otherwise.reason)
+    elif otherwise.objects:
+        found.append(
             f"{otherwise.objects:,} marked objects may be live: {otherwise.live} is referenced and exists, but is not "
             f"listed, and {otherwise.marked} has its size and time. The store may list objects under other names "
             "(compare the two; if they are one object, do not collect this repository, and report it)"
         )
+    if seen.lost:
+        found.append(
+            f"{seen.lost:,} referenced objects do not exist, and no sweep deleted them: data were lost "
+            "(the asset missing lists them)"
+        )
+    if found:
+        is_unknown = isinstance(otherwise, Unknown) and not seen.lost
+        return _Failure(Answer.UNKNOWN if is_unknown else Answer.UNSAFE, ". ".join(found))
     if seen.unlisted:
         return _unsafe(
             f"{seen.unlisted:,} live objects exist and are older than the cutoff, but the listing does not have them: "

@@ -1,6 +1,6 @@
 """Notices a store that lists objects under other names than those by which lakeFS reads them.
 
-Known conversions, such as that of backslashes, are among the readings of an address (``formats.addresses``). A gateway
+Known conversions, such as that of backslashes, are among the readings of an address (``address_readings``). A gateway
 may have others: it may ignore case, or normalize Unicode. Then a live object is listed under a name that nothing
 references. But the store shows it under the name of its entry, which the listing does not have. The listed object has
 the same size and the same time, so a mark that has such an object needs a person.

@@ -105,6 +105,17 @@ CASES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("otherwise", [ListedOtherwise(1, "data/s/x", "data/s/X"), Unknown("too many to compare")])
+def test_a_lost_object_hides_no_other_reason(otherwise: ListedOtherwise | Unknown) -> None:
+    """Both are overridden by one name."""
+    [check] = [
+        check for check in evaluate(replace(FINE, lost=2, listed_otherwise=otherwise), SAFETY) if not check.passed
+    ]
+    assert check.answer is Answer.UNSAFE
+    assert "2 referenced objects do not exist" in check.message
+    assert ("data/s/x has its size" in check.message) or ("too many to compare" in check.message)
+
+
 @pytest.mark.parametrize(("changes", "check"), CASES, ids=[f"{n}-{c[1]}" for n, c in enumerate(CASES)])
 def test_each_check(changes: dict[str, Any], check: str) -> None:
     if changes.get("rules") == GCRules(11, {"main": 21, "dev": 10}):
