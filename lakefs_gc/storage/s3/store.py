@@ -42,6 +42,7 @@ from lakefs_gc.storage.s3.copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3.delete import delete_keys
 from lakefs_gc.storage.s3.errors import error_code, http_status
 from lakefs_gc.storage.s3.listing import Page, parse_page
+from lakefs_gc.storage.s3.shared_clients import shared_client
 from lakefs_gc.storage.s3.uploads import abort_uploads, stream_config, uploads_below, uploads_of
 from lakefs_gc.storage.s3.versions import delete_versions, deletion, find_versions, space_not_freed
 
@@ -76,7 +77,7 @@ class S3Store(ObjectStore):
         self.retry = retry or RetryPolicy()
         self.copy_limits = copy_limits or CopyLimits()
         self.bucket, self.root = _bucket_and_root(location)
-        self._s3 = ProcessClient(partial(RetryingClient, self.bucket, self.retry))
+        self._s3 = ProcessClient(partial(shared_client, self.bucket, self.retry))
 
     # -- listing ---------------------------------------------------------------------------------------------
 
