@@ -34,6 +34,7 @@ from fnmatch import fnmatch
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -156,19 +157,20 @@ def make_package(output: Path, *, url: str = "", with_driver: bool = False) -> P
     entries = {f"site-packages/{name}": content for name, content in _packages(distributions)}
     entries |= {f"python/{name}": content for name, content in _interpreter()}
     output.parent.mkdir(parents=True, exist_ok=True)
-    aside = output.with_name(f".{output.name}.partial")
+    aside = output.with_name(f".{output.name}.{uuid4().hex}.partial")  # another process may write the same archive
     try:
         with aside.open("wb") as file:
             write_archive(file, entries)
+        with aside.open("rb") as archive:
+            digest = hashlib.file_digest(archive, "sha256").hexdigest()
+        size_bytes = aside.stat().st_size
         aside.replace(output)
     finally:
         aside.unlink(missing_ok=True)
-    with output.open("rb") as archive:
-        digest = hashlib.file_digest(archive, "sha256").hexdigest()
-    logger.info("package %s: %d files", output, len(entries), extra={"size_bytes": output.stat().st_size})
+    logger.info("package %s: %d files", output, len(entries), extra={"size_bytes": size_bytes})
     return Package(
         file=output,
-        size_bytes=output.stat().st_size,
+        size_bytes=size_bytes,
         sha256=digest,
         distributions=tuple(f"{d.name}=={d.version}" for d in distributions),
         spark=spark_settings(url or output.absolute().as_uri()),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -23,10 +24,13 @@ _PARAMETER = re.compile(
 )
 """``-Dname=value``, ``?name=value``, ``"name": "value"`` or ``--name value``, anywhere in a value."""
 _SECRET_VALUE = re.compile(
-    r"(?i)[?&;]sig=|\bbearer\s+[\w.~+/-]{8}|\bjdbc:oracle:\w+:[^/@\s]+/[^@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"(?i)[?&;](?:sig|signature|x-(?:amz|goog)-signature)="
+    r"|\bbearer\s+[\w.~+/-]{8}|\bjdbc:oracle:\w+:[^/@\s]+/[^@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY"
     r"|(?-i:\bgh[a-z]_\w{36}|\beyJ[\w-]+[.]eyJ[\w-]+[.])"
 )
-"""An Azure signature, an access token, a password before the host in an Oracle URL, or a private key."""
+"""The signature of a URL, an access token, a password before the host in an Oracle URL, or a private key."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PASSWORD = re.compile(_URL.pattern + r"[^/?#\s]*:[^/?#\s]*@")
 _HARMLESS = frozenset({"", "true", "false"})
 
 
@@ -48,17 +52,31 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_secrets_in_urls(cls, given: Any) -> Any:
+        """Refuse secrets before other errors show the URL."""
+        _refuse(_is_url_with_secret, given if isinstance(given, dict) else {})
+        return given
+
     @model_validator(mode="after")
     def _no_credentials_in_urls(self) -> Self:
         """Refuse credentials, because settings are shown in Dagster and URLs are logged."""
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            texts = [*value, *value.values()] if isinstance(value, dict) else [value]
-            if any(isinstance(text, str) and has_credentials(text) for text in texts):
-                raise ValueError(
-                    f"{name}: the URL contains credentials. Remove them, and use the vendor's standard credential chain"
-                )
+        _refuse(has_credentials, {name: getattr(self, name) for name in type(self).model_fields})
         return self
+
+
+def _refuse(has_secret: Callable[[str], bool], settings: Mapping[str, Any]) -> None:
+    for name, value in settings.items():
+        texts = [*value, *value.values()] if isinstance(value, dict) else [value]
+        if any(isinstance(text, str) and has_secret(text) for text in texts):
+            raise ValueError(
+                f"{name}: the URL contains credentials. Remove them, and use the vendor's standard credential chain"
+            )
+
+
+def _is_url_with_secret(text: str) -> bool:
+    return bool(_PASSWORD.match(text)) or (bool(_URL.match(text)) and looks_like_secret("", text))
 
 
 def checked_url(url: str, *schemes: str) -> str:

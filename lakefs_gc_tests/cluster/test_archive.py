@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -187,6 +188,30 @@ def test_an_unknown_suffix_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Spark cannot unpack"):
         package.make_package(tmp_path / "archive.tar")
     assert not list(tmp_path.iterdir())
+
+
+def test_two_that_write_one_archive_do_not_write_into_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, written = tmp_path / "archive.tar.gz", package.write_archive
+    monkeypatch.setattr(package, "_packages", lambda _: iter([("module.py", b"content")]))
+    monkeypatch.setattr(package, "_interpreter", lambda: iter(()))
+    others: list[package.Package] = []
+
+    def write_beside_another(stream: Any, entries: Any) -> None:
+        if not others:
+            stream.write(b"a part, and meanwhile another process writes all of it")
+            others.append(package.Package(output, 0, "", (), {}))
+            others[0] = package.make_package(output)
+            assert hashlib.sha256(output.read_bytes()).hexdigest() == others[0].sha256
+            stream.seek(0)
+            stream.truncate()
+        written(stream, entries)
+
+    monkeypatch.setattr(package, "write_archive", write_beside_another)
+    made = package.make_package(output)
+    assert (made.sha256, made.size_bytes) == (others[0].sha256, others[0].size_bytes)
+    assert [file.name for file in tmp_path.iterdir()] == [output.name]
 
 
 class Fake(Distribution):

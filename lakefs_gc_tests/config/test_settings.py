@@ -300,6 +300,28 @@ def test_a_secret_for_spark_is_refused_wherever_it_stands(tmp_path: Path, name: 
     assert value == "x" or value not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://lake.blob.core.windows.net/backups/a?sv=2024-01-01&sp=rwdl&sig=c2VjcmV0",
+        "s3://lake/backups?X-Amz-Signature=c2VjcmV0",
+        "gs://lake/backups?X-Goog-Signature=c2VjcmV0",
+        "s3://lake/backups?token=c2VjcmV0",
+        "s3://key:c2VjcmV0@lake/backups",
+    ],
+)
+@pytest.mark.parametrize("setting", ['work_url = "{}"', '[backup]\nurl = "{}"', '[mounts]\n"local://" = "{}"'])
+def test_a_url_with_a_secret_is_refused_and_not_shown(tmp_path: Path, setting: str, url: str) -> None:
+    with pytest.raises(ConfigurationError, match="contains credentials") as caught:
+        load_settings(write(tmp_path, setting.format(url) + "\n"))
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_a_url_without_a_secret_is_taken(tmp_path: Path) -> None:
+    url = "https://lake.blob.core.windows.net/backups/keys%20and%20tokens/sig=1/password-store"
+    assert load_settings(write(tmp_path, f'[backup]\nurl = "{url}"\n')).backup.url == url
+
+
 @pytest.mark.parametrize(("name", "value"), _HARMLESS)
 def test_what_is_no_secret_is_taken(tmp_path: Path, name: str, value: str) -> None:
     settings = load_settings(write(tmp_path, f"[spark]\n{json.dumps(name)} = {json.dumps(value)}\n"))

@@ -12,7 +12,13 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator
 
 from lakefs_gc.config import MANUAL, SafetyParameters
-from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, current_name, refuse_failed_checks
+from lakefs_gc.engine.records.check import (
+    CHECKS,
+    MARK_IS_RECENT,
+    SWEEP_CHECKS,
+    current_name,
+    refuse_failed_checks,
+)
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.engine.scope import PARTS, Scope
@@ -133,6 +139,11 @@ def approve(
                 remedy="Pass --why REASON, or fill in the field `why` in the UI",
             )
     refuse_other_digest(mark, digest)
+    if MARK_IS_RECENT in overrides and age <= timedelta(days=safety.max_mark_age_days):
+        raise ApprovalError(
+            f"Mark {mark.mark_id} of {mark.repository} is recent, so the override of {MARK_IS_RECENT} would never end",
+            remedy="Approve the mark without this override. If it is too old when it is swept, approve it again then",
+        )
     mark.refuse_no_part(only)
     refuse_failed_checks(
         mark.checks,

@@ -119,6 +119,14 @@ class RestoreResult:
     def raise_if_incomplete(self) -> None:
         """Raise ``RestoreIncompleteError`` unless every requested object is restored and proved."""
         missing, unreadable = self.missing, self.unreadable
+        if self.not_requested and not sum(self.objects.values()):
+            raise RestoreIncompleteError(
+                f"Nothing is restored: none of the {self.not_requested:,} objects of the backup of mark {self.mark_id} "
+                "has the prefix",
+                remedy="Check the prefix: paths begin without a slash, and physical addresses like in the list of the "
+                "mark (`lakefs-gc report --list`)",
+                result=asdict(self),
+            )
         if missing or unreadable:
             raise RestoreIncompleteError(
                 f"{missing:,} of {sum(self.objects.values()):,} objects of mark {self.mark_id} were not restored, and "

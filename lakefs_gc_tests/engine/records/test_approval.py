@@ -172,6 +172,22 @@ def test_what_has_not_passed_is_not_approved_unless_it_is_overridden(store: Obje
     assert given(names).overrides.keys() == set(names)
 
 
+def test_the_age_of_a_recent_mark_is_not_overridden_in_advance(store: ObjectStore) -> None:
+    """It would never end: a sweep years later would find it."""
+
+    def given(age: timedelta) -> Approval:
+        overrides = {"mark_is_recent": "seen"}
+        return approve(
+            store, MARK, MARK.digest, by="ann", via="ui", now=NOW, age=age, safety=SAFETY, overrides=overrides
+        )
+
+    oldest = timedelta(days=SAFETY.max_mark_age_days)
+    with pytest.raises(ApprovalError, match="would never end"):
+        given(oldest)
+    assert store.stat_many([KEY]) == {}
+    assert given(oldest + timedelta(seconds=1)).overrides
+
+
 def test_an_approval_names_a_person_and_a_digest(store: ObjectStore) -> None:
     no_person = "does not name a person"
     for by, digest, missing in (("", MARK.digest, no_person), (" ", MARK.digest, no_person), ("ann", "", "no digest")):

@@ -195,13 +195,19 @@ def test_a_prefix_of_paths_or_of_addresses(swept: Swept) -> None:
         ("reports/2024/x", {"reports/2024/x"}),
         ("data/s/", {"stray"}),
         ("data/", {*PATHS, "stray"}),
-        ("nothing", set()),
     ):
         result = swept.restore(prefix)
         result.raise_if_incomplete()
         assert {name for name, key in keys.items() if key in swept.repository.objects()} == back, prefix
-        assert counts(result) == ({"restored": len(back)} if back else {})
+        assert counts(result) == {"restored": len(back)}
         swept.repository.store.delete_many([keys[name] for name in back])
+
+
+def test_a_prefix_that_no_object_has_restores_nothing_and_says_so(swept: Swept) -> None:
+    result = swept.restore("/reports/")
+    with pytest.raises(RestoreIncompleteError, match="none of the 4 objects") as caught:
+        result.raise_if_incomplete()
+    assert "without a slash" in caught.value.remedy
 
 
 def test_what_a_killed_restore_left_is_removed(swept: Swept) -> None:
