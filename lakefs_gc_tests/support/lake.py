@@ -158,6 +158,14 @@ class LakeRepository:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._client.internal_api.stage_object(self.name, branch, path, body)
 
+    def copy(self, source: str, path: str) -> str:
+        """Copy an object within a branch; the key of the new object."""
+        body = lakefs_sdk.ObjectCopyCreation(src_path=source, src_ref="main")
+        url = self._client.objects_api.copy_object(self.name, "main", path, body).physical_address
+        key = str(url).removeprefix(self.namespace).lstrip("/")
+        self.age(key, OLD_HOURS)
+        return key
+
     def keep_days(self, days: int, **branches: int) -> None:
         """Set the retention rules."""
         rules = [lakefs_sdk.GarbageCollectionRule(branch_id=b, retention_days=d) for b, d in branches.items()]

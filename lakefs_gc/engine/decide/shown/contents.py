@@ -32,17 +32,21 @@ _LARGEST_READ_BYTES = 4 * 1024**2
 
 def with_md5(unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
     """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``CONTENTS``."""
-    tasks = search.context.cores * _TASKS_PER_CORE
     earlier, unknown = list(search.contents), unreferenced.select("address", "size")
     for known in earlier:
         unknown = rows_without(unknown, known.dataframe, "address")
-    ask = _ask_for_md5(search.run.store, search.asks_twice)
-    asked = in_arrow(spread(unknown, tasks), ask, CONTENTS, fits=_few, tasks=tasks)
-    new = search.keep("contents", asked, CONTENTS)
+    new = search.keep("contents", md5s_of(unknown, search), CONTENTS)
     search.contents.append(new)
     # What an earlier search asked for may be more than these objects.
     known_ones = (rows_with(known.dataframe, unreferenced, "address") for known in earlier)
     return reduce(DataFrame.unionByName, known_ones, new.dataframe)
+
+
+def md5s_of(objects: DataFrame, search: TwinSearch) -> DataFrame:
+    """Return ``with_md5`` of objects (columns ``address`` and ``size``) without remembering it."""
+    tasks = search.context.cores * _TASKS_PER_CORE
+    ask = _ask_for_md5(search.run.store, search.asks_twice)
+    return in_arrow(spread(objects, tasks), ask, CONTENTS, fits=_few, tasks=tasks)
 
 
 def _few(asked: pa.Table) -> bool:

@@ -10,9 +10,9 @@ path. So each path of a head whose entry has the size of an unreferenced object 
 object that the branch shows is kept.
 
 If that takes too many lookups, only paths whose ETag may be that of the object are looked up. Two MD5s can be compared;
-an ETag that is not an MD5 (multipart upload, SSE-KMS, set by a client) may belong to any content. Objects for which
-there are still too many paths are kept unverified, and counted. A task that meets too many paths returns only their
-distinct contents: the heads of 1,000 branches mostly have the same ones.
+an ETag that is not proved to be an MD5 (``proven_md5s``: multipart upload, SSE-KMS, an import, set by a client) may
+belong to any content. Objects for which there are still too many paths are kept unverified, and counted. A task that
+meets too many paths returns only their distinct contents: the heads of 1,000 branches mostly have the same ones.
 
 A client that stages or links an object states its size and ETag, and lakeFS compares only what was stated. So an entry
 whose size is not the size of its object (``unmatched.hiding_any_size``) may hide an object of any size: every path with
@@ -48,6 +48,7 @@ from lakefs_gc.engine.decide.shown.lookups import (
     same_contents,
     try_look_up,
 )
+from lakefs_gc.engine.decide.shown.proven_md5s import md5_of_e_tags, unproven_contents
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
@@ -75,7 +76,6 @@ _PATHS = StructType(
 """
 _PATH_BATCH = pa.schema([("range_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("md5", pa.string())])
 _ROWS_TO_SUM = 250_000  # contents, about 15 MB
-_MD5 = r"\A[0-9a-f]{32}\z"
 
 
 class TwinPaths:
@@ -140,12 +140,15 @@ def find_twins(
             if answers is not None:
                 besides = kept_of(spark, unreferenced, alike, Answers(answers.shown))
             contents = with_md5(alike, search)
-            same_content = same_contents(paths.dataframe, contents)
+            unproven = unproven_contents(head_ranges.dataframe, contents, search)
+            found = paths.dataframe
             if paths.manifest.facts["summed"]:
-                passing = filter_of(same_content.select("size", "md5"))
+                same_content = same_contents(found, contents).select("size", "md5")
+                passing = filter_of(same_content.unionByName(unproven))
                 if passing is None:
                     return nowhere
-                same_content = same_contents(_paths(head_ranges.dataframe, passing, search), contents)
+                found = _paths(head_ranges.dataframe, passing, search)
+            same_content = same_contents(_without_md5(found, unproven), contents)
             narrowed = _keep_paths(search, "paths_of_same_content", same_content)
             alike = same_contents(contents, narrowed.dataframe)
             lookups = _lookups(head_ranges, narrowed, branches, search.max_paths, len(heads))
@@ -242,7 +245,7 @@ def _read_paths(
             return pa.RecordBatch.from_pylist([], schema=_PATH_BATCH)
         entries = read_range(data, file, keys=not is_summed, details=True)
         sizes = compared_sizes(entries.column("size"), any_size)
-        md5 = pc.if_else(pc.equal(sizes, ANY_SIZE), "", _md5_of(entries.column("e_tag")))
+        md5 = pc.if_else(pc.equal(sizes, ANY_SIZE), "", md5_of_e_tags(entries.column("e_tag")))
         paths = pa.nulls(len(sizes), pa.binary()) if is_summed else entries.column("key")
         range_id = pa.repeat("" if is_summed else row["range_id"], len(sizes))
         batch = pa.record_batch([range_id, paths, sizes, md5], schema=_PATH_BATCH)
@@ -278,10 +281,11 @@ def _contents_of(paths: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=_PATH_BATCH)
 
 
-def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
-    """Return each ETag that may be an MD5, in lower case; an empty string for all others."""
-    plain = pc.utf8_lower(pc.utf8_trim(e_tags, '"'))
-    return pc.if_else(pc.match_substring_regex(plain, _MD5), plain, "")
+def _without_md5(paths: DataFrame, unproven: DataFrame) -> DataFrame:
+    """Return paths (columns ``_PATHS``) with an empty MD5 where their ETag may be none (``unproven_contents``)."""
+    marked = paths.join(F.broadcast(unproven.withColumn("unproven", F.lit(True))), ["size", "md5"], "left")
+    md5 = F.when(F.col("unproven"), "").otherwise(F.col("md5"))
+    return marked.withColumn("md5", md5).select(*_PATHS.names)
 
 
 # -- which of these paths to look up ---------------------------------------------------------------------------

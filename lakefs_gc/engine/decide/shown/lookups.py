@@ -76,6 +76,8 @@ class TwinSearch:
     object it is about, and nothing looks again at what a second look decides."""
     contents: list[Dataset] = field(default_factory=list)
     """Objects whose MD5 was asked for (columns ``CONTENTS``), each in one of them. Several searches may share them."""
+    proven: list[Dataset] = field(default_factory=list)
+    """Contents of entries at heads (columns ``CONTENTS``) whose MD5 the store states. Several searches may share it."""
     head_paths: list[HeadPaths] = field(default_factory=list)
     """What was read of heads. Several searches may share it."""
 
