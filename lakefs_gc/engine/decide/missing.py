@@ -16,7 +16,7 @@ branch has it: only there can another object have taken its place unnoticed (``h
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import reduce
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.listing.earlier_listing import OPTIMIZED
+from lakefs_gc.engine.collect.listing.earlier_listing import OPTIMIZED, TAKEN_OVER_BEFORE, is_taken_over
 from lakefs_gc.engine.collect.listing.existence import existing_keys
 from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, address_hash
 from lakefs_gc.engine.decide.shown.heads import head_addresses
@@ -39,10 +39,10 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.formats.address_readings import with_slashes
+from lakefs_gc.formats.address_readings import other_readings, with_slashes
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.lakefs.models import Heads
-from lakefs_gc.storage.base import ObjectInfo
+from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.units import EPOCH
 
@@ -68,6 +68,7 @@ _ANSWERS = pa.schema(
         ("last_modified", pa.timestamp("us", tz="UTC")),
     ]
 )
+_READ_OTHERWISE = r"[%?\\]"
 _CANDIDATE = re.compile(CANDIDATE_ADDRESS_REGEX)
 _TASKS_PER_CORE = 4
 
@@ -108,7 +109,7 @@ def missing(
             .agg(F.min("found_in").alias("found_in"), F.collect_set("size").alias("sizes"))
         )
         asked = spread(expected, cores * _TASKS_PER_CORE, "address")
-        answers = in_arrow(asked, _look_up(run.store, _listed_before(run, listing)), _LOOKED_UP)
+        answers = in_arrow(asked, _look_up(run.store, *_listed_before(run, listing)), _LOOKED_UP)
         has_sizes = F.size("wrong_sizes") > 0
         measures = {
             UNLISTED: F.count_if("is_unlisted"),
@@ -124,7 +125,7 @@ def missing(
         if facts["old"]:
             unlisted_objects = _some_unlisted(found, facts["old"])
         if facts["absent"]:
-            found = found.join(_spelled_with_slashes(references, hashes), "address", "left_anti")
+            found = found.join(_other_readings_of_listed(references, hashes), "address", "left_anti")
         absent = found.where("is_absent").select("address", "found_in")
         if counted or facts["unknown"]:
             hiding = found
@@ -159,17 +160,22 @@ def _some_unlisted(rows: DataFrame, counted: int) -> list[tuple[str, int, str]] 
     return sorted(found) if len(found) == counted else None
 
 
-def _spelled_with_slashes(references: Sequence[DataFrame], not_listed: DataFrame) -> DataFrame:
-    """Return the keys with slashes of referenced addresses that are listed with their backslashes (column ``address``).
+def _other_readings_of_listed(references: Sequence[DataFrame], not_listed: DataFrame) -> DataFrame:
+    """Return what else referenced addresses may mean that are listed as they are written (column ``address``).
 
-    Such a store keeps backslashes, so no object has the other reading of the address (``address_readings``). It is not
-    lost. ``not_listed`` has the hashes of the references that are not in the listing.
+    They exist, so no object need have another reading of such an address (``address_readings``). It is not lost.
+    ``not_listed`` has the hashes of the references that are not in the listing.
     """
-    with_backslash = reduce(DataFrame.union, references).where(F.col("address").contains("\\")).select("address")
-    listed = with_backslash.withColumn("address_hash", address_hash("address")).join(
-        not_listed, "address_hash", "left_anti"
-    )
-    return listed.select(F.translate("address", "\\", "/").alias("address")).distinct()
+    special = reduce(DataFrame.union, references).where(F.col("address").rlike(_READ_OTHERWISE)).select("address")
+    listed = special.withColumn("address_hash", address_hash("address")).join(not_listed, "address_hash", "left_anti")
+    return in_arrow(listed.select("address").distinct(), _readings(), "address string").distinct()
+
+
+@worker
+def _readings(batches: Batches) -> Batches:
+    for batch in batches:
+        readings = [reading for address in batch.column("address").to_pylist() for reading in other_readings(address)]
+        yield pa.record_batch([pa.array(readings, pa.string())], names=["address"])
 
 
 def _some_sizes(hiding: DataFrame, counted: int) -> list[int] | None:
@@ -181,10 +187,11 @@ def _some_sizes(hiding: DataFrame, counted: int) -> list[int] | None:
 
 
 @worker
-def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) -> Batches:
+def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime, taken_over_before: datetime) -> Batches:
     """Yield the rows whose object is absent, should have been listed, or has another size than an entry states.
 
     Its size and time are in the row if it exists where the listing looks, and is older than what the listing may lack.
+    Slices of before ``taken_over_before`` were not listed.
 
     Columns of the rows: ``address``, ``found_in`` and ``sizes`` (of the committed entries). Of an absent object all
     sizes are wrong, because its own is unknown. The time of an upload in parts is its start, so an object counts as
@@ -200,6 +207,7 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
         both = [existing_keys(worker_store(store), each) for each in (addresses, addresses[::-1])]
         first, again = ({key: info.size_bytes for key, info in existing.items()} for existing in both)
         are_known = first == again
+        read_otherwise = _sizes_by_another_reading(worker_store(store), addresses, first.keys() | again.keys())
         answers = []
         for row in rows:
             infos = [existing.get(row["address"]) for existing in both]
@@ -209,13 +217,19 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
                 if not are_known or any(info is None or size != info.size_bytes for info in infos)
             ]
             is_absent = not any(infos)
+            if is_absent and row["address"] in read_otherwise and {read_otherwise[row["address"]]} >= {*row["sizes"]}:
+                continue
             # What a store lists with slashes is found by that reading of its address.
             may_list = with_slashes(row["address"], store.url) == row["address"]
+            may_list = may_list and not is_taken_over(row["address"], taken_over_before)
             is_unlisted = may_list and any(
                 info and _is_listed(row["address"], info, listed_before - LONGEST_UPLOAD) for info in infos
             )
             # Another name may differ in case, also in that of the folder to which the listing is limited.
-            may_list = may_list and _CANDIDATE.search(row["address"].casefold()) is not None
+            folded = row["address"].casefold()
+            may_list = (
+                may_list and _CANDIDATE.search(folded) is not None and not is_taken_over(folded, taken_over_before)
+            )
             old = next((info for info in infos if may_list and info and info.last_modified < listed_before), None)
             if is_absent or is_unlisted or wrong or old:
                 facts = (old.size_bytes, old.last_modified) if old else (None, None)
@@ -223,16 +237,42 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
         yield pa.RecordBatch.from_pylist([dict(zip(_ANSWERS.names, row, strict=True)) for row in answers], _ANSWERS)
 
 
-def _listed_before(run: GCRun, listing: Dataset) -> datetime:
-    """Return a time before which every object must be listed, but uploads in parts; that of none if it is optimized.
+def _sizes_by_another_reading(
+    store: ObjectStore, addresses: Sequence[str], existing: Collection[str]
+) -> dict[str, int | None]:
+    """Return the sizes of the objects that exist for another reading of absent addresses, by these addresses.
 
-    An optimized listing does not have what was uploaded late to an old slice, or restored.
+    lakeFS decodes full addresses: the object of ``a%3Ab`` is ``a:b``, and none need have the address as it is written.
+    None for objects of several sizes.
+    """
+    readings = {
+        address: other_readings(address)
+        for address in addresses
+        if address not in existing and re.search(_READ_OTHERWISE, address)
+    }
+    found = (
+        existing_keys(store, sorted({reading for each in readings.values() for reading in each})) if readings else {}
+    )
+    sizes = {
+        address: {found[reading].size_bytes for reading in each if reading in found}
+        for address, each in readings.items()
+    }
+    return {address: next(iter(each)) if len(each) == 1 else None for address, each in sizes.items() if each}
+
+
+def _listed_before(run: GCRun, listing: Dataset) -> tuple[datetime, datetime]:
+    """Return a time before which every object must be listed, but uploads in parts, and ``TAKEN_OVER_BEFORE``.
+
+    What was uploaded late to a slice that is taken over, or restored there, is not listed.
     """
     facts = listing.manifest.facts
+    taken_over_before = EPOCH
     if facts.get("mode") == OPTIMIZED:
-        return EPOCH
+        if TAKEN_OVER_BEFORE not in facts:  # of an earlier version
+            return EPOCH, EPOCH
+        taken_over_before = datetime.fromisoformat(facts[TAKEN_OVER_BEFORE])
     report = facts.get("inventory_began_at")
-    return min(run.cutoff, datetime.fromisoformat(report) if report else run.cutoff)
+    return min(run.cutoff, datetime.fromisoformat(report) if report else run.cutoff), taken_over_before
 
 
 def _is_listed(address: str, info: ObjectInfo, listed_before: datetime) -> bool:

@@ -6,15 +6,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.config import SafetyParameters
+from lakefs_gc.config import ListingSettings, SafetyParameters
 from lakefs_gc.engine.decide import missing
 from lakefs_gc.engine.records.check import Answer
 from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc_tests.support import faulty_s3
 from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.faulty_s3 import Answer as HTTPAnswer
@@ -85,19 +88,18 @@ def test_the_other_reading_is_not_lost_where_the_store_keeps_backslashes(
     assert collector.addresses("candidates") == {GARBAGE}
 
 
+def ignore_case(store: StoreInS3, request: Request) -> HTTPAnswer | None:
+    if request.operation == "ListObjectsV2" or not request.keys or request.keys[0] in store.server.objects:
+        return None
+    return store.server.right_answer(replace(request, keys=(request.keys[0].lower(),)))
+
+
 @pytest.mark.parametrize("most", [1000, 0])
 def test_a_mark_of_what_may_be_a_live_object_under_another_name_needs_a_person(
     spark: SparkSession, keeping: LakeRepository, store_in_s3: StoreInS3, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """As on a file system that ignores case. With too many such objects, none is compared."""
-    server = store_in_s3.server
-
-    def ignore_case(request: Request) -> HTTPAnswer | None:
-        if request.operation == "ListObjectsV2" or request.keys[0] in server.objects:
-            return None
-        return server.right_answer(replace(request, keys=(request.keys[0].lower(),)))
-
-    server.faults.append(ignore_case)
+    store_in_s3.server.faults.append(partial(ignore_case, store_in_s3))
     # Younger than what an upload in parts may take: only a check of the names notices it.
     monkeypatch.setattr(faulty_s3, "_OLD", utc_now() - timedelta(days=3))
     keeping.store.put("data/tables/part", b"live")
@@ -124,3 +126,81 @@ def test_objects_where_the_listing_does_not_look_are_not_counted(spark: SparkSes
     facts = collector.manifest("missing").facts
     assert collector.manifest("unmatched").facts["not_in_store"]
     assert facts["unlisted_objects"] == []
+
+
+def test_what_a_url_may_also_mean_is_not_lost(spark: SparkSession, keeping: LakeRepository) -> None:
+    """The list of what is staged does not say whether lakeFS decodes an address; a Hive partition may have a time."""
+    put_at(keeping, "data/tables/at=00%3A00/part", "data/tables/a?b")
+    keeping.stage("lost", "data/tables/at=01%3A00/part", size_bytes=1)
+    decoded = "data/tables/at=02:00/part"
+    keeping.store.put(decoded, b"decoded")
+    keeping.stage("url", "data/tables/at=02%3A00/part", size_bytes=len(b"decoded"))
+    other_size = "data/tables/at=03:00/part"
+    keeping.store.put(other_size, b"of another object")
+    keeping.stage("committed", "data/tables/at=03%3A00/part", size_bytes=1)
+    keeping.commit()
+    put_at(keeping, "data/tables/at=04%3A00/part")
+    collector = Collector(spark, keeping)
+    collector.collect()
+    lost = {row["address"] for row in collector.dataset("missing").dataframe.collect()}
+    # Nothing exists for the first by either reading, and for the second only another object does.
+    assert {"data/tables/at=01%3A00/part", "data/tables/at=03%3A00/part"} <= lost
+    assert lost <= {"data/tables/at=01%3A00/part", "data/tables/at=01:00/part", "data/tables/at=03%3A00/part"}
+
+
+@pytest.mark.parametrize("lists", [["clean", "auto"], ["auto", "clean", "auto"]])
+def test_no_listing_is_taken_over_that_lacks_what_exists(
+    spark: SparkSession,
+    store_in_s3: StoreInS3,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lists: list[Literal["clean", "auto"]],
+) -> None:
+    """An optimized one could not tell that the store lists a live object under another name."""
+    monkeypatch.setattr("lakefs_gc.engine.collect.listing.earlier_listing.SMALL_RUN_OBJECTS", 0)
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        repository.put("first")
+        repository.commit()
+        store_in_s3.server.faults.append(partial(ignore_case, store_in_s3))
+        monkeypatch.setattr(faulty_s3, "_OLD", utc_now() - timedelta(days=30))
+        live = f"data/{new_reversed_id(utc_now() - timedelta(days=30))}/part"
+        repository.store.put(live, b"live")
+        repository.put_stray(GARBAGE)
+        repository.stage("path", live.replace("part", "PART"), size_bytes=4)
+        repository.commit()
+        for mode in lists:
+            settings = lake.settings.model_copy(update={"listing": ListingSettings(mode=mode)})
+            collector = Collector(spark, repository, settings=settings)
+            mark = collector.collect_and_mark()
+            assert live in marked(repository, mark)
+            assert [check.name for check in mark.checks if check.blocks_sweep] == ["live_objects_exist"]
+            facts = collector.manifest("store_listing").facts
+            assert facts["mode"] == "clean"
+        assert "lacks objects that exist" in facts["mode_because"]
+
+
+def test_an_optimized_listing_lacks_what_is_new_under_another_name(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists the new slices whole."""
+    monkeypatch.setattr("lakefs_gc.engine.collect.listing.earlier_listing.SMALL_RUN_OBJECTS", 0)
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        store_in_s3.server.faults.append(partial(ignore_case, store_in_s3))
+        monkeypatch.setattr(faulty_s3, "_OLD", utc_now() - timedelta(days=30))
+        old = f"data/{new_reversed_id(utc_now() - timedelta(days=30))}/part"
+        put_at(repository, old)
+        repository.commit()
+        settings = lake.settings.model_copy(update={"listing": ListingSettings(mode="auto")})
+        Collector(spark, repository, settings=settings).collect_and_mark()
+        monkeypatch.setattr(faulty_s3, "_OLD", utc_now() - timedelta(days=3))
+        live = "data/tables/part"
+        repository.store.put(live, b"live")
+        repository.stage("path", "data/Tables/PART", size_bytes=4)
+        repository.commit()
+        collector = Collector(spark, repository, settings=settings)
+        mark = collector.collect_and_mark()
+        assert collector.manifest("store_listing").facts["mode"] == "optimized"
+        assert live in marked(repository, mark)
+        assert [check.name for check in mark.checks if check.blocks_sweep] == ["live_objects_exist"]

@@ -7,6 +7,9 @@ later than ``margin_hours`` after the slice was opened is not listed, and neithe
 of this can delete a live object (``missing`` compares the sizes of such objects), and the next full listing corrects
 it.
 
+Only a listing that had all that exists is taken over: where live objects are missing from it, the store may list them
+under other names (``listed_otherwise``), and an optimized listing could not tell.
+
 The folders below ``data/`` of a sharded namespace are shards: each has slices of every age, so it is listed in every
 run.
 """
@@ -14,7 +17,7 @@ run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -33,6 +36,8 @@ from lakefs_gc.storage.location import StoreLocation
 
 OPTIMIZED = "optimized"
 CLEAN = "clean"
+TAKEN_OVER_BEFORE = "taken_over_before"
+"""Fact of an optimized listing: slices that were opened before this time were not listed."""
 
 _DATA = "data/"
 _TASKS_PER_CORE = 4
@@ -42,7 +47,7 @@ _CLOCK_MARGIN = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class EarlierListing:
-    """The rows to take over: those of ``listing`` in ``slices`` (prefixes ``data/<slice>/``).
+    """The rows to take over: those of ``listing`` in ``slices`` (prefixes ``data/<slice>/``), opened ``before`` a time.
 
     ``optimized_runs`` is the number of consecutive optimized listings, including this one. ``shards`` is the number of
     shards, which are listed in full.
@@ -50,6 +55,7 @@ class EarlierListing:
 
     listing: Dataset
     slices: list[str]
+    before: datetime
     optimized_runs: int
     shards: int = 0
 
@@ -92,6 +98,7 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
                 return f"run {earlier_key} listed {objects:,} objects, and a full listing of so few takes no longer"
         context.compute.scale(False)  # a small run would read the whole listing into this process
         listing = workspace.read(context.spark, earlier_key, "store_listing", schemas.STORE_LISTING)
+        missing_facts = workspace.manifest(earlier_key, "missing").facts
     except InputOrderError as error:
         return error.message
     earlier, facts = GCRun.of(listing.manifest), listing.manifest.facts
@@ -102,14 +109,17 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
         return f"the listing of run {earlier_key} comes from an {facts.get('source')}"
     if earlier.started_at >= run.started_at:
         return f"run {earlier_key} began after this run"
+    # Facts of ``missing``, which imports this module. None: too many.
+    if missing_facts.get("unlisted", 1) or missing_facts.get("unlisted_objects") != []:
+        return f"the listing of run {earlier_key} lacks objects that exist"
     if optimized_runs > settings.optimized_runs:
         return f"{settings.optimized_runs} consecutive listings were optimized"
     before = earlier.started_at - timedelta(hours=settings.margin_hours)
     folders, _ = context.open_store(run.store).list_level(_DATA)
-    slices = [folder for folder in folders if _is_older(folder.removeprefix(_DATA)[:-1], before.timestamp())]
+    slices = [folder for folder in folders if is_taken_over(folder, before)]
     shards = sum(is_shard(folder.removeprefix(_DATA)) for folder in folders)
     if slices:
-        return EarlierListing(listing, slices, optimized_runs, shards)
+        return EarlierListing(listing, slices, before, optimized_runs, shards)
     if shards:
         return (
             f"the namespace is sharded: its {shards:,} shards below data/ have slices of every age, so an optimized "
@@ -118,5 +128,7 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
     return "no slice is old enough"
 
 
-def _is_older(name: str, timestamp: float) -> bool:
-    return is_slice_id(name) and reversed_id_time(name).timestamp() < timestamp
+def is_taken_over(address: str, before: datetime) -> bool:
+    """Return whether an address lies in a slice that was opened before a time."""
+    name = address.removeprefix(_DATA).partition("/")[0]
+    return address.startswith(_DATA) and is_slice_id(name) and reversed_id_time(name) < before

@@ -6,7 +6,11 @@ Those at the root with a name that lakeFS does not generate (``has_unrecognized_
 There is one exception: a repository that itself references such a name. People stage or write such entries manually
 (lakeFS refuses to import from a repository's own namespace), so they use this root for the repository's objects, and
 the unreferenced objects there are garbage. The exception does not apply to a whole bucket: one staged ``report.csv``
-proves nothing about the other objects of the bucket.
+proves nothing about the other objects of the bucket. Nor does an address count that may mean another one, which need
+not be at the root (``data\\a.parquet``).
+
+Metadata of lakeFS below ``data/`` belongs to another repository, whose namespace lies in this one. If it is one of this
+server, its name says so (``refuse_overlaps``). That of another server is seen in the listing only.
 
 In ``data/`` clients of lakeFS may choose names, so objects with such names are marked. In a whole bucket another
 program may have written them, so they are counted for a check of the mark. So are marked objects at the root of a whole
@@ -28,7 +32,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
-from lakefs_gc.errors import InputOrderError
+from lakefs_gc.errors import InputOrderError, NamespaceError
 from lakefs_gc.formats.addresses import is_whole_bucket
 from lakefs_gc.formats.candidate_addresses import (
     CHOSEN_NAME_REGEX,
@@ -50,6 +54,9 @@ MARKED_AT_ROOT, EXAMPLE_AT_ROOT = "marked_at_root", "example_at_root"
 """Facts of the candidates of a whole bucket: how many are at its root, and one of them."""
 
 
+_INNER_METADATA = "/_lakefs/"
+
+
 class UnrecognizedNameCount:
     """Counts the unrecognized names among the objects of a listing, in a worker."""
 
@@ -67,6 +74,18 @@ class UnrecognizedNameCount:
         taken = {UNRECOGNIZED: self._objects, UNRECOGNIZED_BYTES: self._size_bytes}
         self._objects = self._size_bytes = 0
         return taken
+
+
+def refuse_inner_namespaces(objects: pa.RecordBatch, namespace_url: str) -> None:
+    """Raise ``NamespaceError`` if listed objects (column ``address``) are metadata of another repository (rule 5)."""
+    inner = objects["address"].filter(pc.match_substring(objects["address"], _INNER_METADATA))
+    if len(inner):
+        folder = inner[0].as_py().partition(_INNER_METADATA)[0]
+        raise NamespaceError(
+            f"{namespace_url.rstrip('/')}/{folder}/ is the namespace of another repository, because it has {inner[0]}. "
+            "What that repository uses is unknown here, and would be deleted",
+            remedy="Move that repository to a namespace of its own, or, if it is not used any more, delete that folder",
+        )
 
 
 def has_unrecognized_name(column: str = "address") -> Column:
@@ -102,7 +121,7 @@ def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     """
     if listing.manifest.facts.get(UNRECOGNIZED) == 0 or is_in_whole_bucket(run):
         return ""
-    return _first_with(has_unrecognized_name(), references)
+    return _first_with(has_unrecognized_name() & ~F.col("address").rlike(r"[%?\\]"), references)
 
 
 def uses_root(*references: Dataset) -> bool:

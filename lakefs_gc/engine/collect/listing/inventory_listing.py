@@ -8,7 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.collect.listing.foreign_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
+from lakefs_gc.engine.collect.listing.foreign_names import (
+    UNRECOGNIZED,
+    UNRECOGNIZED_BYTES,
+    UnrecognizedNameCount,
+    refuse_inner_namespaces,
+)
 from lakefs_gc.engine.collect.listing.listing_rounds import Report
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
@@ -82,6 +87,7 @@ def _read_files(
                 for count, rows in read_inventory_file(worker_store(location), inventory, file, namespace):
                     records += count
                     listed = rows.filter(_listed(rows["address"]))
+                    refuse_inner_namespaces(listed, namespace)
                     unrecognized.add(listed.filter(pc.invert(pc.match_substring(listed["address"], "/"))))
                     yield listed
 

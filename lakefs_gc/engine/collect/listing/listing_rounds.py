@@ -17,7 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefs_gc.engine.collect.listing.foreign_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
+from lakefs_gc.engine.collect.listing.foreign_names import (
+    UNRECOGNIZED,
+    UNRECOGNIZED_BYTES,
+    UnrecognizedNameCount,
+    refuse_inner_namespaces,
+)
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.local_rows import rows_of
@@ -173,15 +178,19 @@ def _list_ranges(batches: Batches, store: StoreLocation, folder: PartsFolder, li
     ranges = (KeyRange(**row) for batch in batches for row in batch.to_pylist())
     lister = RangeLister(worker_store(store), ranges, limits)
     count = UnrecognizedNameCount()
-    for report in write_parts((_without_special_names(objects, count) for objects in lister.batches()), folder):
+    for report in write_parts((_checked(objects, count, store) for objects in lister.batches()), folder):
         rows = [row | count.take() for row in report.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=_REPORT_SCHEMA)
     if lister.left_over:
         yield pa.RecordBatch.from_pylist([asdict(left) for left in lister.left_over], schema=_REPORT_SCHEMA)
 
 
-def _without_special_names(objects: pa.RecordBatch, count: UnrecognizedNameCount) -> pa.RecordBatch:
-    """Drop the files at the root that lakeFS itself uses, and count the unrecognized names there."""
+def _checked(objects: pa.RecordBatch, count: UnrecognizedNameCount, store: StoreLocation) -> pa.RecordBatch:
+    """Drop the files at the root that lakeFS itself uses, and count the unrecognized names there.
+
+    Raises ``NamespaceError`` for objects of another repository.
+    """
+    refuse_inner_namespaces(objects, store.url)
     at_root = pc.invert(pc.match_substring(objects["address"], "/"))
     if not pc.any(at_root, min_count=0).as_py():
         return objects

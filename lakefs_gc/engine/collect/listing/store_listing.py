@@ -12,7 +12,13 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
+from lakefs_gc.engine.collect.listing.earlier_listing import (
+    CLEAN,
+    OPTIMIZED,
+    TAKEN_OVER_BEFORE,
+    EarlierListing,
+    find_earlier_listing,
+)
 from lakefs_gc.engine.collect.listing.foreign_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.collect.listing.listing_counts import count_files, listing_measures
@@ -115,6 +121,7 @@ def _optimized(
             "mode_because": earlier.reason(),
             "optimized_runs": earlier.optimized_runs,
             "slices_taken_over": len(earlier.slices),
+            TAKEN_OVER_BEFORE: earlier.before.isoformat(),
             **_unrecognized(written),  # every run lists the root
         },
         measures={"size_bytes": F.sum("size"), **listing_measures(run)},

@@ -89,10 +89,10 @@ def test_only_new_slices_are_listed(spark: SparkSession, store_in_s3: StoreInS3,
             return sum("/data/" in prefix and not prefix.endswith("/data/") for prefix in lists)
 
         lists_of_slices()
-        collector(spark, repository, "auto").materialize("store_listing")
+        collector(spark, repository, "auto").collect(until="missing")
         in_clean = lists_of_slices()
         repository.put_stray(f"{slice_of(1)}x")
-        collector(spark, repository, "auto").materialize("store_listing")
+        collector(spark, repository, "auto").collect(until="missing")
         in_optimized = lists_of_slices()
         assert in_clean >= 200
         assert in_optimized <= in_clean / 20
@@ -103,12 +103,15 @@ def test_the_facts_say_why_a_listing_is_full(spark: SparkSession, repository: La
 
     def because(mode: str, **settings: float) -> str:
         run = collector(spark, repository, mode, **settings)
-        run.materialize("store_listing")
+        run.collect(until="missing")
         facts = run.manifest("store_listing").facts
         return f"{facts['mode']}: {facts['mode_because']}"
 
     with pytest.raises(ConfigurationError, match="cannot be optimized: no earlier run exists"):
         because("optimized")
+    unfinished = collector(spark, repository, "auto")
+    unfinished.materialize("store_listing")
+    assert because("auto").startswith("clean: "), "what is missing from a listing is unknown until it is looked for"
     assert because("clean") == "clean: the settings require a full listing"
     assert because("auto", margin_hours=24 * 60) == "clean: no slice is old enough"
     assert because("auto", optimized_runs=1).startswith("optimized: run lake/")

@@ -22,7 +22,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.sweep.at_mark import Accepted
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import InputOrderError, MarkError
+from lakefs_gc.errors import InputOrderError, MarkError, NamespaceError
 from lakefs_gc.formats.candidate_addresses import CHOSEN_NAME_REGEX, ISSUED_AT_ROOT_REGEX, has_unrecognized_name
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
@@ -104,6 +104,36 @@ def test_a_root_whose_names_the_repository_references_is_collected(
     assert (mark.named_at_root, mark.not_lakefs) == ("by hand", (0, 0))
     collector.sweep(mark)
     assert set(collector.swept.values()) == {"deleted"}
+
+
+@pytest.mark.parametrize("address", [r"data\tables\a.parquet", "data%2Ftables%2Fa.parquet"])
+def test_an_address_that_may_mean_another_one_does_not_make_a_root_collected(
+    spark: SparkSession, repository: LakeRepository, address: str
+) -> None:
+    """A client on Windows may build one; the object is not at the root."""
+    garbage = fill(repository)
+    repository.stage("named", repository.put_stray(address))
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.addresses("candidates") == garbage
+    assert decisions(collector)[STATE] == "not_lakefs"
+
+
+def test_the_namespace_of_another_server_in_this_one_is_noticed(
+    spark: SparkSession, s3_namespace: StoreLocation, tmp_path: Path
+) -> None:
+    """This server does not know that repository, but the listing has its metadata."""
+    with Lake(tmp_path / "lake", s3_namespace) as lake:
+        repository = lake.repository()
+        repository.put("live")
+        repository.commit()
+        Collector(spark, repository).collect(until="store_listing")
+        with Lake(tmp_path / "other", StoreLocation(f"{repository.namespace}data/")) as another_server:
+            team = another_server.repository("team")
+            team.put("live")
+            team.commit()
+        with pytest.raises(NamespaceError, match=r"/data/team/ is the namespace of another repository"):
+            Collector(spark, repository).collect(until="store_listing")
 
 
 def test_a_reference_of_another_repository_does_not_make_a_root_collected(

@@ -63,7 +63,7 @@ def test_an_optimized_listing_of_shards_gains_nothing_and_says_so(
             update={"listing": ListingSettings.model_validate({"mode": mode, "margin_hours": 1})}
         )
         run = Collector(spark, repository, settings=settings)
-        run.materialize("store_listing")
+        run.collect(until="missing")
         return run
 
     def because(run: Collector) -> str:
