@@ -38,6 +38,7 @@ def collect(spark: SparkSession, repository: LakeRepository) -> Collector:
     return collector
 
 
+@pytest.mark.executors
 def test_what_is_proved_is_compared(spark: SparkSession, repository: LakeRepository) -> None:
     for number in range(_FILES):
         stage(repository, number, md5(b"%04d" % number))
@@ -72,6 +73,7 @@ def test_a_twin_below_an_e_tag_that_is_no_md5(
     assert twin not in collector.addresses("candidates")
 
 
+@pytest.mark.executors
 def test_a_copy_that_is_made_twice(spark: SparkSession, repository: LakeRepository) -> None:
     """lakeFS gives the copy the ETag of its source, not that of the object that it writes."""
     for number in range(_FILES):
