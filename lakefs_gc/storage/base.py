@@ -343,6 +343,14 @@ class ObjectStore(ABC):
         answers = {answer.key: answer for answer in self.delete_many(seen, window)}
         return [answers.get(key) or Deletion.of(key, "") for key in keys]
 
+    def count_versions(self, keys: Sequence[str]) -> dict[str, int]:
+        """Return how many copies are listed of each object beside the current one: versions, and deleted copies.
+
+        The store is asked whatever its settings are: versions stay when their setting is switched off. Raises an error
+        also if the list lacks an object that exists. A folder keeps none.
+        """
+        return {}
+
     def unfinished_of(self, keys: Sequence[str]) -> dict[str, UnfinishedWrites]:
         """Return, for each key that has any, the writes that may be of this object and have not ended.
 

@@ -19,6 +19,10 @@ from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
 from lakefs_gc_tests.support.store_proxy import StoreAnswer, StoreProxy, StoreRequest, azure_error
 
 _PART = re.compile(rb"Content-ID: (\d+)\r\n\r\nDELETE (\S+) HTTP/1.1\r\n(.*?)\r\n\r\n", re.DOTALL)
+_EARLIER = (
+    "<Blob><Name>{}</Name><VersionId>2026-01-01T12:00:00.0000000Z</VersionId><Properties><Last-Modified>"
+    "Thu, 01 Jan 2026 12:00:00 GMT</Last-Modified><Content-Length>4</Content-Length></Properties></Blob>"
+)
 _NAME = re.compile(rb"<Blob><Name>[^<]*</Name>")
 
 
@@ -31,6 +35,8 @@ class AzureAccount(StoreProxy):
         """Headers of the properties of each container: immutability and legal holds."""
         self.account_headers: dict[str, str] = {}
         self.keeps_versions = False
+        self.earlier: list[str] = []
+        """Names of which there is an earlier version, each time that one is in this list."""
         self.shows_types = False
         """Whether pages have the property that only accounts with a hierarchical namespace have."""
         self.held: dict[str, str] = {}
@@ -51,6 +57,10 @@ class AzureAccount(StoreProxy):
         if self.keeps_versions:
             version = b"<VersionId>2026-06-01T12:00:00.0000000Z</VersionId><IsCurrentVersion>true</IsCurrentVersion>"
             body = _NAME.sub(lambda name: name[0] + version, body)
+        if self.earlier and any("versions" in each for each in asked[3:]):
+            body = re.sub(rb"<Blobs ?/>", b"<Blobs></Blobs>", body)
+            blobs = "".join(_EARLIER.format(name) for name in self.earlier if name.startswith(asked[1]))
+            body = body.replace(b"</Blobs>", f"{blobs}</Blobs>".encode())
         if self.shows_types:
             body = body.replace(b"<BlobType>", b"<ResourceType>file</ResourceType><BlobType>")
         return replace(answer, body=body)

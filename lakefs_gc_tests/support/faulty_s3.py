@@ -114,6 +114,8 @@ class FaultyS3:
             page = f"<Bucket>b</Bucket><Prefix>{escape(request.query.get('prefix', ''))}</Prefix>"
             listed = f"{_XML}<ListMultipartUploadsResult {_NS}>{page}<IsTruncated>false</IsTruncated>"
             return Answer(body=f"{listed}</ListMultipartUploadsResult>".encode())
+        if request.operation == "ListObjectVersions":
+            return Answer(body=self.versions(request.query.get("prefix", "")).encode())
         if request.operation == "DeleteObjects":
             for name in request.keys:
                 self.objects.pop(name, None)
@@ -152,6 +154,18 @@ class FaultyS3:
             f"<EncodingType>url</EncodingType><KeyCount>{len(names)}</KeyCount></ListBucketResult>"
         )
 
+    def versions(self, prefix: str) -> str:
+        """Return the versions of a bucket that never kept any: each object is one of the id ``null``."""
+        versions = "".join(
+            f"<Version><Key>{escape(name)}</Key><VersionId>null</VersionId><IsLatest>true</IsLatest>"
+            f"<LastModified>{self.last_modified(name):%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
+            f"<Size>{len(self.objects[name])}</Size></Version>"
+            for name in sorted(self.objects)
+            if name.startswith(prefix)
+        )
+        head = f"<Name>b</Name><Prefix>{escape(prefix)}</Prefix><IsTruncated>false</IsTruncated>"
+        return f"{_XML}<ListVersionsResult {_NS}>{head}{versions}</ListVersionsResult>"
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
 
@@ -169,6 +183,8 @@ class FaultyS3:
                     name = "ListObjectsV2"
                 if "uploads" in query and self.command == "GET":
                     name = "ListMultipartUploads"
+                if "versions" in query:
+                    name = "ListObjectVersions"
                 announced = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(announced)
                 if len(body) < announced:  # the client has died, and a store discards an incomplete upload

@@ -20,7 +20,7 @@ from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc_tests.support.gcs_stand_in import GCSStandIn
 
 _OF_A_CONNECTION = ("connection", "content-length", "transfer-encoding")
-_NAMES = ("prefix", "comp", "restype", "name", "pageToken", "marker")
+_NAMES = ("prefix", "comp", "restype", "name", "pageToken", "marker", "include")
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,8 @@ LIMITS = (
     "Storage they have the name of their object, and are found; versions of them are not looked for. In folders "
     "(<upload>-<number> at the root) nothing says which object they are of. They are garbage: each sweep deletes those "
     "that are old enough.",
+    "If soft delete was switched off in a bucket of Google Cloud Storage, what it kept before stays for the time that "
+    "was set then, at most 90 days, and is not looked for.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
 )
 """What no report of this kind can prove. Every report repeats it."""

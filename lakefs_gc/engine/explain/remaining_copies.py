@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from datetime import datetime
 from functools import partial
-from itertools import islice
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
 from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION, Copies
@@ -17,7 +15,7 @@ from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.backup_marker import why_unproved
 from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.formats.addresses import namespaces_overlap
-from lakefs_gc.storage.base import ObjectStore, VersionedTarget
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -27,46 +25,27 @@ _IF_EMPTY = ". Mount it. If no backup is in this location, remove backup.url and
 
 
 def find_versions(store: ObjectStore, addresses: Collection[str]) -> Copies:
-    """Return the versions and soft-deleted copies that a store keeps of each object, beside the object itself."""
+    """Return the versions and soft-deleted copies that a store has of each object, beside the object itself.
+
+    They are listed whatever the settings of the store are: versions stay when the store stops to keep new ones. If
+    other copies may be kept now, which no list shows, that is unknown.
+    """
     copies: dict[str, list[str]] = {address: [] for address in addresses}
-    where = store.location.url
+    where, unread = store.location.url, list[str]()
+    if not addresses:
+        return Copies(copies)
     try:
-        why = store.space_not_freed()
-        if not why or not addresses:
-            return Copies(copies)
-        if not store.deletes_versions:  # it lists none either
-            return Copies(copies, (f"deleted copies in {where}, which cannot be listed: {why}",))
-        exist = store.stat_many(list(addresses))
-        now = store.now()
-        found = store.find_versions([VersionedTarget(key, exist.get(key), now) for key in sorted(addresses)])
-        not_listed = [each.target.key for each in found if each.target.seen and not each.ids]
-        if not any(each.ids for each in found):
-            not_listed += _without_version(store, now)
-        for each in found:
-            noncurrent = len(each.ids) - each.markers - (each.target.key in exist)
-            if noncurrent > 0:
-                copies[each.target.key].append(
-                    f"{noncurrent} {'version' if noncurrent == 1 else 'versions'} in {where}"
-                )
+        for address, number in store.count_versions(sorted(addresses)).items():
+            if number > 0:
+                copies[address].append(f"{number} {'version' if number == 1 else 'versions'} in {where}")
     except StorageError as error:
-        return Copies(copies, (f"versions and soft-deleted copies in {where}: {error.message}",))
-    return Copies(
-        copies,
-        tuple(
-            f"versions in {where}: the store has {key}, and lists no version of it, so a list without one shows nothing"
-            for key in not_listed[:1]
-        ),
-    )
-
-
-def _without_version(store: ObjectStore, now: datetime) -> list[str]:
-    """Return an object of the store if no version of it is listed, although the store keeps versions."""
-    some = (key for batch in store.list("") for key in batch.column("address").to_pylist())
-    return [
-        each.target.key
-        for each in store.find_versions([VersionedTarget(key, None, now) for key in islice(some, 1)])
-        if not each.ids
-    ]
+        unread.append(f"versions and soft-deleted copies in {where}: {error.message}")
+    try:
+        if not store.deletes_versions and (why := store.space_not_freed()):
+            unread.append(f"deleted copies in {where}, which cannot all be listed: {why}")
+    except StorageError as error:
+        unread.append(f"whether {where} keeps deleted copies: {error.message}")
+    return Copies(copies, tuple(unread))
 
 
 def find_backups(

@@ -92,9 +92,9 @@ def parse_page(body: bytes, root: str, account: str, after: bytes = b"", prefix:
         raise IncompleteAnswerError("a page of the listing is cut")
     parts = _read_quickly(body) or _read_carefully(body)
     prefix = prefix or root
-    stated = _STATED_PREFIX.search(body[: max(body.find(b"<Blobs"), 0)])
-    if stated is not None and unescape(stated[1].decode(errors="replace")) != prefix:
-        raise IncompleteAnswerError(f"a page is one of the prefix {stated[1]!r}, not of {prefix!r}")
+    stated = stated_prefix(body)
+    if stated not in (None, prefix):
+        raise IncompleteAnswerError(f"a page is one of the prefix {stated!r}, not of {prefix!r}")
     if not all(name.startswith(prefix.encode()) for name in (*parts.names, *parts.levels)):
         raise IncompleteAnswerError(f"the store returned names outside {prefix!r}")
     _check_order(parts.names, after)
@@ -107,6 +107,17 @@ def parse_page(body: bytes, root: str, account: str, after: bytes = b"", prefix:
         )
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise IncompleteAnswerError(f"a name, size or time of the listing cannot be parsed ({error})") from error
+
+
+def stated_prefix(body: bytes) -> str | None:
+    """Return the prefix that a page says that it is a page of; None if it says nothing that XML can contain."""
+    stated = _STATED_PREFIX.search(body[: max(body.find(b"<Blobs"), 0)])
+    return None if stated is None else unescape(stated[1].decode(errors="replace"))
+
+
+def name_of(blob: ElementTree.Element) -> bytes:
+    """Return the name of a blob. Raise ``IncompleteAnswerError`` if it has none."""
+    return _name(_only(blob, "Name"))
 
 
 def _check_order(names: Sequence[bytes], after: bytes) -> None:
@@ -147,8 +158,8 @@ def _read_quickly(body: bytes) -> _Parts | None:
     start, end = body.find(b"<Blob>"), body.rfind(b"</Blob>") + len(b"</Blob>")
     try:
         ParserCreate().Parse(body, True)  # a third of the time that building elements takes
-        document = _parsed(body[:start] + _PLACE + body[end:])
-        _, marker = _sections(document)
+        document = parsed(body[:start] + _PLACE + body[end:])
+        _, marker = sections(document)
     except (ExpatError, ValueError, LookupError, IncompleteAnswerError):  # said by the other way to read a page
         return None
     if len(document.findall("Blobs/Blob")) != 1:
@@ -159,7 +170,7 @@ def _read_quickly(body: bytes) -> _Parts | None:
 
 def _read_carefully(body: bytes) -> _Parts:
     """Read a page with an XML parser."""
-    section, marker = _sections(_parsed(body))
+    section, marker = sections(parsed(body))
     blobs = section.findall("Blob")
     others = [child.tag for child in section if child.tag not in ("Blob", "BlobPrefix")]
     if others or len(list(section.iter("Blob"))) != len(blobs):
@@ -175,14 +186,15 @@ def _read_carefully(body: bytes) -> _Parts:
     )
 
 
-def _parsed(body: bytes) -> ElementTree.Element:
+def parsed(body: bytes) -> ElementTree.Element:
+    """Return a page as XML. Raise ``IncompleteAnswerError``."""
     try:
         return ElementTree.fromstring(body)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise IncompleteAnswerError(f"a page of the listing is not XML ({error})") from error
 
 
-def _sections(document: ElementTree.Element) -> tuple[ElementTree.Element, str]:
+def sections(document: ElementTree.Element) -> tuple[ElementTree.Element, str]:
     """Return the section of the blobs, and the marker of the next page."""
     markers, sections = document.findall("NextMarker"), document.findall("Blobs")
     if document.tag != "EnumerationResults" or len(markers) != 1 or len(sections) != 1:

@@ -25,6 +25,7 @@ from lakefs_gc.storage.azure.delete import Target, delete_targets
 from lakefs_gc.storage.azure.errors import AZURE_FAILURES, IncompleteAnswerError, RefusedError
 from lakefs_gc.storage.azure.listing import Page, hierarchical_error, parse_page
 from lakefs_gc.storage.azure.settings import is_hierarchical, space_not_freed
+from lakefs_gc.storage.azure.versions import count_versions
 from lakefs_gc.storage.base import (
     ContentFacts,
     Deletion,
@@ -340,6 +341,10 @@ class AzureStore(ObjectStore):
             remedy="Set sweep.delete_versions to false, and let a rule of the account's lifecycle management delete "
             "earlier versions",
         )
+
+    def count_versions(self, keys: Sequence[str]) -> dict[str, int]:
+        counts = count_versions(self._azure(), [self._name(key) for key in keys])
+        return {name[len(self.root) :]: count for name, count in counts.items()}
 
     def _require_flat(self) -> None:
         """Raise ``ConfigurationError`` for an account with a hierarchical namespace, if it is known to be one."""

@@ -46,6 +46,7 @@ from lakefs_gc.storage.gcs.errors import GCS_FAILURES, IncompleteAnswerError, Re
 from lakefs_gc.storage.gcs.listing import FIELDS, Page, parse_page
 from lakefs_gc.storage.gcs.lookup import find_objects
 from lakefs_gc.storage.gcs.settings import space_not_freed
+from lakefs_gc.storage.gcs.versions import count_versions
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import RequestLimit
@@ -283,6 +284,11 @@ class GCSStore(ObjectStore):
             remedy="Set sweep.delete_versions to false, and let a lifecycle rule of the bucket delete noncurrent "
             "versions",
         )
+
+    def count_versions(self, keys: Sequence[str]) -> dict[str, int]:
+        """See ``ObjectStore``. What soft delete keeps is not listed: see ``space_not_freed``."""
+        counts = count_versions(self._client(), [self._name(key) for key in keys])
+        return {name[len(self.root) :]: count for name, count in counts.items()}
 
     # -- facts about the store -------------------------------------------------------------------------------
 

@@ -39,7 +39,9 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 RAW_PAGE = "RawPage"
-"""The field in which ``list_objects_v2`` of the first client returns the body of a page: bytes of the store's XML."""
+"""The field in which ``list_objects_v2`` of the first client returns the body of a page: bytes of the store's XML.
+
+So does ``get_bucket_versioning`` of the second one."""
 
 _MOST_REGION_REQUESTS = 3
 
@@ -85,6 +87,7 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any, Any]:
         )
     if _is_custom(rest.meta.endpoint_url):
         rest.meta.events.register("before-sign.s3.DeleteObjects", _add_content_md5)
+    rest.meta.events.register("after-call.s3.GetBucketVersioning", _hand_over_page)
     lister.meta.events.register("before-parse.s3.ListObjectsV2", _hide_page)
     lister.meta.events.register("after-call.s3.ListObjectsV2", _hand_over_page)
     # botocore would parse every answer to detect errors with status 200; parse_page detects them too.

@@ -44,7 +44,7 @@ from lakefs_gc.storage.s3.errors import error_code, http_status
 from lakefs_gc.storage.s3.listing import Page, parse_page
 from lakefs_gc.storage.s3.shared_clients import shared_client
 from lakefs_gc.storage.s3.uploads import abort_uploads, stream_config, uploads_below, uploads_of
-from lakefs_gc.storage.s3.versions import delete_versions, deletion, find_versions, space_not_freed
+from lakefs_gc.storage.s3.versions import count_versions, delete_versions, deletion, find_versions, space_not_freed
 
 SCHEME = "s3://"
 _LIST_PARAMETERS = {
@@ -345,6 +345,9 @@ class S3Store(ObjectStore):
         by_name = {self._name(each.target.key): each for each in versions}
         answers = delete_versions(self._s3(), by_name, window)
         return [Deletion(each.target.key, answers[name].outcome, answers[name].error) for name, each in by_name.items()]
+
+    def count_versions(self, keys: Sequence[str]) -> dict[str, int]:
+        return count_versions(self, keys)
 
     def unfinished_of(self, keys: Sequence[str]) -> dict[str, UnfinishedWrites]:
         return uploads_of(self._s3(), self.root, keys)

@@ -7,15 +7,17 @@ GetObjectLockConfiguration, GetBucketLifecycleConfiguration).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError
-from lakefs_gc.storage.base import Deletion, DeletionOutcome, ObjectVersions, VersionedTarget
+from lakefs_gc.storage.base import Deletion, DeletionOutcome, ObjectStore, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
-from lakefs_gc.storage.s3.client import RetryingClient
+from lakefs_gc.storage.s3.client import RAW_PAGE, RetryingClient
 from lakefs_gc.storage.s3.delete import Target, delete_targets
 
 _LISTINGS_AT_ONCE = 16
@@ -40,16 +42,27 @@ _MAY_BE_LOCKED = re.compile("AccessDenied|access denied|InvalidRequest|Forbidden
 def space_not_freed(s3: RetryingClient, prefix: str) -> str:
     """Return why a delete below ``prefix`` frees no space; empty if it does.
 
-    Raise ``AccessDeniedError`` if the credentials do not permit the question whether the bucket keeps versions.
+    Raise ``AccessDeniedError`` if the credentials do not permit the question whether the bucket keeps versions, and
+    ``StorageError`` if something else answers it.
     """
-    versioning = s3.call(
-        lambda: s3.client.get_bucket_versioning(Bucket=s3.bucket), action="GetBucketVersioning", key=""
-    ).get("Status", "")
+    answer = s3.call(lambda: s3.client.get_bucket_versioning(Bucket=s3.bucket), action="GetBucketVersioning", key="")
+    # botocore does not look at the name of the root: any XML, and no body, would be a bucket without versions.
+    if not _is_versioning(answer.get(RAW_PAGE, b"")):
+        raise s3.incomplete_answer("", "is not about the versioning of the bucket")
+    versioning = answer.get("Status", "")
     if not versioning:
         return ""  # object lock requires versions
     parts = [f"the bucket {s3.bucket} keeps versions (versioning: {versioning})"]
     parts += [text for text in (_lock_of_bucket(s3), _expiry(s3, prefix)) if text]
     return "; ".join(parts)
+
+
+def _is_versioning(body: bytes) -> bool:
+    try:
+        root = ElementTree.fromstring(body).tag
+    except ElementTree.ParseError:
+        return False
+    return root.rpartition("}")[2] == "VersioningConfiguration"
 
 
 def _lock_of_bucket(s3: RetryingClient) -> str:
@@ -126,6 +139,27 @@ def find_versions(s3: RetryingClient, targets: Mapping[str, VersionedTarget]) ->
         )
         for name, versions in listed
     }
+
+
+def count_versions(store: ObjectStore, keys: Sequence[str]) -> dict[str, int]:
+    """Return what ``ObjectStore.count_versions`` says of a store with ``find_versions``.
+
+    A bucket without versions lists each object as the version ``null``. So a list without any proves nothing.
+    """
+    exist, now = store.stat_many(keys), store.now()
+    found = store.find_versions([VersionedTarget(key, exist.get(key), now) for key in keys])
+    not_listed = [each.target.key for each in found if each.target.seen and not each.ids]
+    if not any(each.ids for each in found):
+        some = (key for batch in store.list("") for key in batch.column("address").to_pylist())
+        targets = [VersionedTarget(key, None, now) for key in islice(some, 1)]
+        not_listed += [each.target.key for each in store.find_versions(targets) if not each.ids]
+    if not_listed:
+        raise StorageError(
+            f"{store.location.url}: the store has {not_listed[0]}, and lists no version of it, so a list without one "
+            "shows nothing",
+            remedy="Check whether a proxy in front of the store changes its answers, then run again",
+        )
+    return {each.target.key: len(each.ids) - each.markers - (each.target.key in exist) for each in found}
 
 
 def delete_versions(

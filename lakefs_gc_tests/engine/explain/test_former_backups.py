@@ -196,5 +196,5 @@ def test_what_a_store_keeps_of_a_removed_backup_and_does_not_list(
     proof = prove(PATH, backup=backup)
     assert (proof.verdict, verdicts(proof)) == (Verdict.UNKNOWN, {key: Verdict.ERASED})
     [unread] = proof.not_looked_at
-    assert unread.startswith(f"deleted copies in {backup.url}, which cannot be listed: soft delete")
+    assert unread.startswith(f"deleted copies in {backup.url}, which cannot all be listed: soft delete")
     assert prove("other", backup=backup).verdict is Verdict.ERASED

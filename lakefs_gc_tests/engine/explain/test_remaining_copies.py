@@ -83,9 +83,10 @@ def test_what_may_be_kept_and_cannot_be_listed_is_unknown(tmp_path: Path, monkey
 def test_copies_that_azure_and_google_keep_are_unknown_and_no_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Google keeps deleted objects for seven days by default."""
     store = open_store(StoreLocation(url))
+    monkeypatch.setattr(store, "count_versions", lambda keys: dict.fromkeys(keys, 0))
     monkeypatch.setattr(store, "space_not_freed", lambda: "deleted objects are kept for 7 days")
     [unread] = find_versions(store, KEYS).unread
-    assert "cannot be listed: deleted objects are kept" in unread
+    assert "cannot all be listed: deleted objects are kept" in unread
 
 
 NAMESPACE, OTHER_NAMESPACE = "s3://bucket/lake/", "s3://bucket/other/"

@@ -171,7 +171,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "deleted copies that a store cannot list are unknown",
         "engine/explain/remaining_copies.py",
-        "not store.deletes_versions",
+        "not store.deletes_versions and (why := store.space_not_freed())",
         "engine/explain/test_remaining_copies.py",
         "cannot_be_listed",
     ),
