@@ -23,6 +23,7 @@ from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.mark_records import Outcome, Recorded, recorded_facts
 from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
 from lakefs_gc.engine.explain.stored import look_up
+from lakefs_gc.engine.explain.unfinished import find_of_unknown_paths
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError, RepositoryNotFoundError
 from lakefs_gc.formats.durable_record import digest_of
@@ -47,10 +48,13 @@ LIMITS = (
     "A copy that is killed leaves a part of the content. Such parts are looked for in folders and in S3. In a store "
     "that lists the uploads of one key only (MinIO), they are found below a removed backup while its mark exists. In "
     "Azure and Google Cloud Storage they are not looked for: these stores discard them after a week.",
+    "An upload in parts that did not end is no object in S3, and no sweep removes it. Its path is unknown: so one that "
+    "began after the last object at the paths was deleted, and within a day before the report, counts as one that is "
+    "in progress. A store that lists the uploads of one key only (MinIO) does not show those of unknown objects.",
     "lakeFS keeps the parts of an unfinished upload as objects in Google Cloud Storage and in folders. In Google Cloud "
     "Storage they have the name of their object, and are found; versions of them are not looked for. In folders "
-    "(<upload>-<number> at the root) nothing says which object they are of. They are garbage: each sweep deletes those "
-    "that are old enough.",
+    "(<upload>-<number> at the root) nothing says which object they are of. Both are garbage: each sweep deletes those "
+    "objects that are old enough.",
     "If soft delete was switched off in a bucket of Google Cloud Storage, what it kept before stays for the time that "
     "was set then, at most 90 days, and is not looked for.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
@@ -156,6 +160,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
         _erased(facts.explanation(Asked(", ".join(sorted(paths_of[address])), (address,)), address))
         for address in sorted(paths_of, key=lambda address: (sorted(paths_of[address]), address))
     )
+    unread += find_of_unknown_paths(sources, paths_of, erased_at(objects))
     remains = any(each.verdict is Verdict.REMAINS for each in objects)
     proof = ErasureProof(
         repository=sources.repository,
@@ -274,6 +279,20 @@ def _erased(explanation: Explanation) -> ErasedObject:
         tuple(_deletions(explanation)),
         explanation,
     )
+
+
+def erased_at(objects: Collection[ErasedObject]) -> datetime | None:
+    """Return when the last of the objects was deleted; None if no sweep recorded that of each, or if one exists."""
+    at = [
+        max(
+            (mark.outcome.recorded_at for mark in each.explanation.marks if mark.is_deleted and mark.outcome),
+            default=None,
+        )
+        for each in objects
+        if not each.explanation.exists
+    ]
+    known = [time for time in at if time is not None]
+    return max(known) if known and len(known) == len(objects) else None
 
 
 def _in_store(explanation: Explanation) -> Iterable[str]:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
 
 from lakefs_gc.engine.explain.copies import Copies
 from lakefs_gc.engine.explain.keepers import day
+from lakefs_gc.engine.explain.sources import Sources
 from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.formats.address_readings import LOCAL_STORE
+from lakefs_gc.formats.candidate_addresses import is_candidate_address
 from lakefs_gc.storage.base import ObjectStore, UnfinishedWrite
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -19,6 +23,8 @@ _COPY = re.compile(r"([^/]+)/([^/]+)/objects/(.+)", re.DOTALL)
 _GOOGLE = "gs://"
 _PART = ".part_"
 _LISTINGS_AT_ONCE = 16
+_LONGEST_UPLOAD = timedelta(days=1)
+"""An older upload has probably no client any more: 5 TB within a day, the largest object, are 60 MB/s."""
 
 
 def has_parts(*urls: str) -> bool:
@@ -94,6 +100,44 @@ def find_of_removed_backups(
     except LakeFSGCError as error:
         return Copies(texts, (_not_asked(store, error),))
     return Copies(texts)
+
+
+def find_of_unknown_paths(sources: Sources, known: Collection[str], erased_at: datetime | None) -> list[str]:
+    """Return what to do about uploads that may be to any path, because no metadata names their objects yet.
+
+    lakeFS names the object of an upload when it begins, and writes the path when it ends. So an upload that did not end
+    may be of a path that was erased, with all its content. ``known`` are the objects that were asked for one by one.
+    ``erased_at`` is when the last object of the paths was deleted, None if that is unknown.
+
+    A busy repository always has uploads in progress. One that began after ``erased_at`` and within a day is what is
+    being written now, which no report about what was there before covers. An older one has probably no client any more,
+    and one that began before may be of what was to be erased.
+    """
+    store, now = sources.store, sources.now
+    if store.location.url.startswith(LOCAL_STORE):
+        return []  # a temporary file is of an object of its folder, so ``find_unfinished`` looks for it there
+    try:
+        begun = [write for write in store.unfinished_below() if is_candidate_address(write.key)]
+    except LakeFSGCError as error:
+        return [f"uploads in {store.location.url} that did not end, to any path: {error.message}"]
+    begun = [
+        write
+        for write in begun
+        if write.key not in known and (erased_at is None or write.since < max(erased_at, now - _LONGEST_UPLOAD))
+    ]
+    named = {sighting.address for sighting in sources.history.sightings({write.key for write in begun})}
+    sources.looked_at.append(f"{len(begun):,} uploads that did not end, and may be to these paths")
+    left = sorted((write for write in begun if write.key not in named), key=lambda write: write.since)
+    if not left:
+        return []
+    of_all = f"{len(left):,} uploads" if len(left) > 1 else "an upload"
+    oldest = f"{'the oldest' if len(left) > 1 else 'it'} began on {day(left[0].since)}"
+    return [
+        f"{of_all} in {store.location.url} that did not end: {oldest}. lakeFS records the path of an upload when it "
+        "ends, so it may be one of these paths. No sweep removes what was uploaded. Let uploads end that are in "
+        f"progress, abort the others (`{left[0].remove_with}`, or by a lifecycle rule with "
+        "AbortIncompleteMultipartUpload), and ask again"
+    ]
 
 
 def _not_asked(store: ObjectStore, error: LakeFSGCError) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.explain.erasure import Verdict
+from lakefs_gc.engine.explain.erasure import Verdict, erased_at
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark_facts import facts_key
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError
@@ -123,6 +124,11 @@ def test_a_path_that_only_a_mark_recorded(spark: SparkSession, small: LakeReposi
     collector.sweep(mark, live=[])
     swept = prove("people/", no_backups=True)
     assert (swept.verdict, verdicts(swept)) == (Verdict.ERASED, {address: Verdict.ERASED})
+    [marking] = swept.objects[0].explanation.marks
+    assert marking.outcome
+    assert erased_at(swept.objects) == marking.outcome.recorded_at
+    without_record = replace(swept.objects[0], explanation=replace(swept.objects[0].explanation, marks=()))
+    assert erased_at([*swept.objects, without_record]) is None
 
     gone = [key for key in before if key != "_lakefs/dummy"]
     assert small.metadata_file(small.metarange_of(commit)) in gone

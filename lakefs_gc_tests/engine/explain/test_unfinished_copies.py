@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +13,19 @@ import pytest
 
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
-from lakefs_gc.engine.explain.unfinished import find_unfinished, has_parts
+from lakefs_gc.engine.explain.sources import open_sources
+from lakefs_gc.engine.explain.unfinished import find_of_unknown_paths, find_unfinished, has_parts
 from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
 from lakefs_gc.engine.records.backup_marker import write_marker
+from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import AccessDeniedError
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.base import UnfinishedWrite
 from lakefs_gc.storage.gcs.store import GCSStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc.units import EPOCH
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, error
 from lakefs_gc_tests.support.killed_copy import leave_unfinished
@@ -181,3 +188,70 @@ def test_parts_that_cannot_be_listed_are_unknown(
 @pytest.mark.parametrize("url", ["gs://bucket/lake/", "GS://bucket/lake/", "s3://bucket/lake/", "local://lake/"])
 def test_only_in_google_parts_are_named_after_their_object(url: str) -> None:
     assert has_parts("file:///mounted/", url) is url.lower().startswith("gs://")
+
+
+@pytest.fixture
+def in_s3(s3_namespace: StoreLocation, tmp_path: Path) -> Iterator[LakeRepository]:
+    with Lake(tmp_path / "lake", s3_namespace) as lake:
+        yield lake.repository()
+
+
+def begin_upload(repository: LakeRepository, server: SeaweedFS, key: str) -> None:
+    """Begin an upload in parts, as lakeFS does for a client of its S3 gateway, and send one part."""
+    bucket, _, name = f"{repository.store.location.folder_url}{key}".removeprefix("s3://").partition("/")
+    client = server.client()
+    upload = client.create_multipart_upload(Bucket=bucket, Key=name)["UploadId"]
+    client.upload_part(Bucket=bucket, Key=name, UploadId=upload, PartNumber=1, Body=b"Anna again! ")
+
+
+def test_an_upload_that_did_not_end_may_be_to_any_path(in_s3: LakeRepository, s3_server: SeaweedFS) -> None:
+    """lakeFS names its object when it begins. Uploads of what is no object of lakeFS are none to a path."""
+    prove = prover(in_s3, in_s3.lake.settings)
+    deleted_object(in_s3)
+    begin_upload(in_s3, s3_server, "_lakefs/retention/gc/x")
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+    for number in range(2):
+        begin_upload(in_s3, s3_server, f"data/g6pq3k8v9s5c72oa1l0g/d9k2n{number}")
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    [unread] = proof.not_looked_at
+    assert unread.startswith(f"2 uploads in {in_s3.store.location.url} that did not end: the oldest began on ")
+    assert "aws s3api abort-multipart-upload --bucket" in unread
+    in_s3.store.discard(list(in_s3.store.unfinished_below("data/")))
+    assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+
+
+def test_what_is_uploaded_after_an_erasure_is_not_what_was_erased(in_s3: LakeRepository, s3_server: SeaweedFS) -> None:
+    """A busy repository always has uploads in progress. After a day, one was probably left."""
+    live = in_s3.put("live")
+    in_s3.commit()
+    begin_upload(in_s3, s3_server, "data/g6pq3k8v9s5c72oa1l0g/d9k2n")
+    begin_upload(in_s3, s3_server, live)  # a commit names its path
+    [began_at, _] = (write.since for write in in_s3.store.unfinished_below("data/"))
+    settings = in_s3.lake.settings
+    server = LakeFSClient(in_s3.lake.credentials)
+    sources = open_sources("lake", server, settings, Workspace(settings.resolved_work_url()))
+    minute = timedelta(minutes=1)
+    [unread] = find_of_unknown_paths(sources, (), None)
+    assert unread.startswith("an upload in ")
+    assert find_of_unknown_paths(sources, (), began_at + minute) == [unread]
+    assert find_of_unknown_paths(sources, (), began_at - minute) == []
+    assert find_of_unknown_paths(sources, ["data/g6pq3k8v9s5c72oa1l0g/d9k2n"], None) == []
+    sources = replace(sources, now=began_at + timedelta(days=1) + minute)
+    assert find_of_unknown_paths(sources, (), began_at - minute) == [unread]
+
+
+def test_uploads_to_any_path_that_cannot_be_listed_are_unknown(
+    in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove = prover(in_s3, in_s3.lake.settings)
+    deleted_object(in_s3)
+
+    def refuse(store: S3Store, prefix: str = "") -> Iterator[UnfinishedWrite]:
+        raise AccessDeniedError("access denied for s3:ListBucketMultipartUploads")
+
+    monkeypatch.setattr(S3Store, "unfinished_below", refuse)
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    [unread] = proof.not_looked_at
+    assert "to any path: access denied" in unread
