@@ -252,7 +252,7 @@ class LakeFSClient:
         yield from [(commit_id, known[commit_id]) for commit_id in commit_ids if commit_id in known]
         yield from map_unordered(lambda commit_id: self.metarange_of(repository, commit_id), unknown, _CALLS_AT_ONCE)
 
-    def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+    def read_object(self, repository: str, ref: str, path: str, piece_bytes: int = _PIECE_BYTES) -> Iterator[bytes]:
         """Yield the content of an object as the server returns it, in pieces: the SDK holds each answer in memory.
 
         Raises ``RepositoryNotFoundError`` if the object does not exist, and ``ServerError`` (410) if its bytes are
@@ -262,8 +262,8 @@ class LakeFSClient:
         size_bytes = self._call(what, self._objects.stat_object, repository, ref, path).size_bytes or 0
         if not size_bytes:  # no range is valid for an empty object, but the server must still open it
             yield bytes(self._call(what, self._objects.get_object, repository, ref, path))
-        for start in range(0, size_bytes, _PIECE_BYTES):
-            end = min(start + _PIECE_BYTES, size_bytes)
+        for start in range(0, size_bytes, piece_bytes):
+            end = min(start + piece_bytes, size_bytes)
             piece = self._call(what, self._objects.get_object, repository, ref, path, range=f"bytes={start}-{end - 1}")
             yield bytes(piece)
 

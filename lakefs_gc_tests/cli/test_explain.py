@@ -46,8 +46,8 @@ def test_wrong_use(repository: LakeRepository, run: Run) -> None:
 
 
 def test_the_exit_code_says_whether_all_is_erased(repository: LakeRepository, run: Run, tmp_path: Path) -> None:
-    key = repository.put("a/b")
     repository.put("live")
+    key = repository.put("a/b")
     repository.commit()
     remains = run("prove-erased", "lake", "a/", "--no-backups")
     assert remains.exit_code == 6

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from itertools import chain
 
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.explain.mark_records import find_markings
 from lakefs_gc.engine.explain.sources import Sources
 from lakefs_gc.engine.explain.stored import look_up
+from lakefs_gc.formats.address_readings import LOCAL_STORE
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.formats.sstable.reader import TableData
+from lakefs_gc.storage.base import written_at
 
 _MOST_RANGES, _MOST_OF_A_RANGE = 8, 8
 _DATA_FOLDER = "data/"
@@ -64,11 +67,63 @@ def why_blind(sources: Sources, asked: Collection[str]) -> str:
     else:
         # No branch has an object here. A bucket without one is empty, and so is a folder that is not mounted.
         folders, files = store.list_level(_DATA_FOLDER)
-        if folders or files.num_rows or not store.location.url.startswith("file://"):
+        if folders or files.num_rows or not store.location.url.startswith(LOCAL_STORE):
             return ""
         why = f"{_DATA_FOLDER} is empty, and no branch has an object that it must show (upload any object to see it)"
         what_else = ""
     return f"whether objects exist in {store.location.url}: {why}. Is its file system mounted?{what_else}"
+
+
+def why_no_witness(sources: Sources, ranges_of: Mapping[str, Collection[str]]) -> str:
+    """Return why the store's lack of objects without a record of their delete proves nothing; empty if it does.
+
+    Only in a local folder: its ``data/`` may be another file system than the one to which the objects were written. An
+    object that is shown, and is older than all of them, shows that it is not. A newer one does not: lakeFS may have
+    written all of them to the folder where the disk is not mounted. That lakeFS cannot read the objects proves nothing,
+    either: it looks there, too. A sweep that recorded the delete of an object had found it there.
+
+    ``ranges_of`` maps each object to the ranges that have it. The times are those of their entries: the time of a file
+    can be set, and a new file may look old. Raises the errors of the store.
+    """
+    store, history = sources.store, sources.history
+    doubted = sorted(address for address in ranges_of if address.startswith(_DATA_FOLDER))
+    if not doubted or not store.location.url.startswith(LOCAL_STORE):
+        return ""
+    wanted = pa.array(doubted, pa.string())
+    times: dict[str, datetime] = {}
+
+    def times_of(data: TableData, key: str) -> list[tuple[str, datetime]]:
+        entries = history.known.entries(read_range(data, key, keys=True))
+        found = entries.filter(pc.is_in(entries.column("address"), wanted))
+        # The oldest last: of two entries with an address, that one counts.
+        newest_first = found.take(pc.sort_indices(found, sort_keys=[("last_modified", "descending")]))
+        return list(written_at(newest_first).items())
+
+    for _, found in history.each(sorted(set(chain.from_iterable(ranges_of.values()))), times_of):
+        for address, at in () if isinstance(found, str) else found:
+            times[address] = min(at, times.get(address, at))
+
+    def older(data: TableData, key: str) -> list[str]:
+        entries = history.known.entries(read_range(data, key, keys=True))
+        before = entries.filter(pc.less(entries.column("last_modified"), pa.scalar(since)))
+        addresses = before.filter(pc.invert(pc.is_in(before.column("address"), wanted))).column("address")
+        in_data = addresses.filter(pc.starts_with(addresses, _DATA_FOLDER))
+        keys: list[str] = in_data.to_pylist()
+        return keys[:: max(1, len(keys) // _MOST_OF_A_RANGE)]
+
+    # Without an entry, only a branch or a mark tells of it, and not its age.
+    if all(address in times for address in doubted):
+        since = min(times.values())
+        heads = history.branches_of_ranges()
+        for _, keys in history.each([*sorted(heads), *(each for each in history.ranges if each not in heads)], older):
+            if not isinstance(keys, str) and look_up(store, keys).objects:
+                return ""
+    one = f"{doubted[0]} is gone" if len(doubted) == 1 else f"{len(doubted):,} objects are gone, e.g. {doubted[0]}"
+    return (
+        f"whether objects exist in {store.location.url}: {one}, and no sweep has recorded it. {_DATA_FOLDER} shows no "
+        "committed object that is older, so it may be another file system than the one that had it. Is its file system "
+        "mounted?"
+    )
 
 
 def _sample(entries: pa.RecordBatch, without: pa.StringArray) -> list[Readings]:

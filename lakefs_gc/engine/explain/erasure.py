@@ -16,11 +16,12 @@ from typing import Any
 
 from lakefs_gc import __version__
 from lakefs_gc.engine.explain.answers import Explanation, State, as_json
-from lakefs_gc.engine.explain.blindness import why_blind
+from lakefs_gc.engine.explain.blindness import why_blind, why_no_witness
 from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.mark_records import Outcome, Recorded, recorded_facts
+from lakefs_gc.engine.explain.served import Served, find_served
 from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
 from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.explain.unfinished import find_of_unknown_paths
@@ -146,7 +147,15 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     unread += not_read
     unread += _put_meanwhile(sources, paths, {*paths_of, *(url for _, url in outside)})
     unread += _restored_meanwhile(sources, facts)
-    unread += filter(None, [why_blind(sources, paths_of)])
+    absent = {each: of for each, of in facts.sightings.items() if each not in {**facts.stored, **facts.not_asked}}
+    served = find_served(sources, absent, facts.shown)
+    unread += served.unread
+    without_record = {
+        address: {sighting.range_id for sighting in of}
+        for address, of in absent.items()
+        if not any(marking.is_deleted for marking in facts.markings.of[address])
+    }
+    unread += filter(None, [why_blind(sources, paths_of) or why_no_witness(sources, without_record)])
     unread += [
         f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it" for path, url in outside
     ]
@@ -157,7 +166,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
         if not any(_is_at(found, path) for found in everywhere)
     ]
     objects = tuple(
-        _erased(facts.explanation(Asked(", ".join(sorted(paths_of[address])), (address,)), address))
+        _erased(facts.explanation(Asked(", ".join(sorted(paths_of[address])), (address,)), address), served)
         for address in sorted(paths_of, key=lambda address: (sorted(paths_of[address]), address))
     )
     unread += find_of_unknown_paths(sources, paths_of, erased_at(objects))
@@ -270,8 +279,9 @@ def _add_recorded(
             found.add(each.path)
 
 
-def _erased(explanation: Explanation) -> ErasedObject:
+def _erased(explanation: Explanation, served: Served) -> ErasedObject:
     remains = [*_in_store(explanation), *explanation.copies]
+    remains += filter(None, [served.at.get(explanation.address)])
     absent = Verdict.UNKNOWN if explanation.state is State.UNKNOWN else Verdict.ERASED
     return ErasedObject(
         Verdict.REMAINS if remains else absent,

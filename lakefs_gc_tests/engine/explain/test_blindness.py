@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,11 @@ PATH = "people/anna.csv"
 
 @pytest.fixture
 def key(small: LakeRepository) -> str:
-    """The address of an object that an old commit has at ``PATH``, and no branch."""
+    """The address of an object that an old commit has at ``PATH``, and no branch. So it is with an older object."""
+    small.put("older")
+    small.commit()
+    small.delete("older")
+    small.commit()
     key = small.put(PATH, "Anna")
     small.commit()
     small.delete(PATH)
@@ -130,21 +135,98 @@ def test_an_entry_that_may_mean_several_keys_is_shown_by_one(small: LakeReposito
 
 
 def test_an_object_that_a_branch_still_has_says_nothing_about_itself(small: LakeRepository, prove: Prove) -> None:
-    small.store.delete_many([small.put(PATH)])
+    older = small.put("older")
+    small.store.delete_many([small.put(PATH), older])
     small.commit()
-    assert prove(PATH, no_backups=True).verdict is Verdict.UNKNOWN
-    small.put("other")
-    small.commit()
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert "it shows none of 1 objects that branches have" in proof.not_looked_at[0]
+    small.put_stray(older)
     assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
 
 
-def test_the_last_object_of_a_repository_is_erased_beside_any_other(
-    small: LakeRepository, key: str, prove: Prove
-) -> None:
+def test_an_object_that_is_newer_shows_nothing_about_an_older_disk(small: LakeRepository, prove: Prove) -> None:
+    """lakeFS may have written it to the folder where the disk of ``data/`` is not mounted, and looks there, too."""
+    key = small.put(PATH, "Anna")
+    small.commit()
+    small.delete(PATH)
+    small.put("live")
+    small.commit()
     small.store.delete_many([key])
-    assert prove(PATH, no_backups=True).verdict is Verdict.UNKNOWN
-    small.put("other")
+    small.put("staged, and not old")
+    proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    [why] = proof.not_looked_at
+    assert f"{key} is gone, and no sweep has recorded it. data/ shows no committed object that is older" in why
+
+
+def live_objects(small: LakeRepository, content: str) -> None:
+    for number in range(20):
+        small.put(f"live/{number}", content)
+    small.commit()
+
+
+@pytest.mark.parametrize("new", ["staged", "all paths of branches", "everything is asked about"])
+def test_what_is_written_beside_a_disk_that_is_not_mounted_shows_nothing(
+    small: LakeRepository, key: str, prove: Prove, new: str
+) -> None:
+    if new == "all paths of branches":
+        live_objects(small, "old")
+    asked = [PATH, "older"] if new == "everything is asked about" else [PATH]
+    data = small.folder / "data"
+    data.rename(small.folder.parent / "disk")
+    data.mkdir()
+    small.put("new")
+    if new == "all paths of branches":
+        live_objects(small, "new of tonight's job")
+    proof = prove(*asked, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert "Is its file system mounted?" in proof.not_looked_at[0]
+
+
+@pytest.mark.long(20)
+def test_an_object_that_a_sweep_deleted_needs_no_older_one(
+    spark: SparkSession, small: LakeRepository, prove: Prove
+) -> None:
+    """The sweep had found it in the store."""
+    anna = small.put(PATH, "Anna")
+    small.commit()
+    small.delete(PATH)
+    small.put("live")
+    small.commit()
+    collector = Collector(spark, small)
+    mark = collector.mark_objects(anna)
+    write_few_facts(small.store, mark)
+    collector.sweep(mark, live=[])
     assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+
+
+def test_what_lakefs_serves_is_not_erased(small: LakeRepository, key: str, tmp_path: Path) -> None:
+    """``mounts`` leads to a mirror, where the object was deleted."""
+    mirror = tmp_path / "mirror"
+    shutil.copytree(small.folder.parent, mirror)
+    settings = small.lake.settings.model_copy(update={"mounts": {"local://": f"{mirror.as_uri()}/"}})
+    (mirror / small.folder.name / key).unlink()
+    proof = prover(small, settings)(PATH, no_backups=True)
+    [erased] = proof.objects
+    assert erased.verdict is Verdict.REMAINS
+    assert erased.remains[0].startswith(f"lakeFS serves its content: {PATH} of commit ")
+    small.store.delete_many([key])
+    proof = prover(small, settings)(PATH, no_backups=True)
+    assert proof.verdict is Verdict.ERASED
+    assert "1 of 1 objects that the store lacks, read through lakeFS" in proof.looked_at
+
+
+def test_what_lakefs_cannot_say_is_unknown(small: LakeRepository, key: str) -> None:
+    small.store.delete_many([key])
+    with LakeFSProxy(small.lake.credentials.endpoint_url) as proxy:
+        server = LakeFSClient(small.lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+        prove = prover(small, small.lake.settings, server)
+        assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
+        proxy.instead("/objects", lambda asked, answer: replace(answer, status=403))
+        proof = prove(PATH, no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert [each for each in proof.not_looked_at if "read through lakeFS: " in each]
 
 
 @pytest.mark.parametrize("linked", ["the object", "its slice"])
@@ -186,8 +268,8 @@ def test_an_object_that_is_restored_meanwhile_is_not_erased(
 
     monkeypatch.setattr("lakefs_gc.engine.explain.explain.find_markings", find_after_restore)
     proof = prove(PATH, backup=BackupSettings(url=backups.location.url))
-    assert proof.verdict is Verdict.UNKNOWN
-    assert f"{key}: it did not exist at first, and exists now" in proof.not_looked_at[0]
+    assert proof.verdict is Verdict.REMAINS, "lakeFS serves it"
+    assert any(f"{key}: it did not exist at first, and exists now" in each for each in proof.not_looked_at)
 
 
 def test_unreadable_ranges_do_not_show_that_branches_have_no_objects(

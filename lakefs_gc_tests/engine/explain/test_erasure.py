@@ -69,8 +69,8 @@ def test_the_copies_of_a_known_history(history: KnownHistory, answer_settings: S
 
 def test_what_is_no_proof(small: LakeRepository) -> None:
     prove = prover(small, small.lake.settings)
-    key = small.put("<script>alert(1)</script>")
     small.put("of-both")
+    key = small.put("<script>alert(1)</script>")
     commit = small.commit()
     for path in ("<script>alert(1)</script>", "of-both"):
         small.delete(path)
@@ -153,10 +153,10 @@ def test_a_path_that_only_a_mark_recorded(spark: SparkSession, small: LakeReposi
 
 def test_a_misspelt_path_beside_one_that_begins_with_it(small: LakeRepository) -> None:
     prove = prover(small, small.lake.settings)
+    small.put("live")
     key = small.put("patient: anna")
     small.commit()
     small.delete("patient: anna")
-    small.put("live")
     small.commit()
     small.store.delete_many([key])
     proof = prove("patient", "patient: anna", no_backups=True)
@@ -178,10 +178,10 @@ def test_an_import_from_outside_is_not_looked_at(small: LakeRepository) -> None:
 def test_what_a_branch_shows_from_outside_is_not_looked_at(small: LakeRepository) -> None:
     """Nobody committed it. Before, another object was at the path, and is gone."""
     prove = prover(small, small.lake.settings)
+    small.put("live")
     key = small.put("people/anna.csv")
     small.commit()
     small.delete("people/anna.csv")
-    small.put("live")
     small.commit()
     small.store.delete_many([key])
     assert prove("people/", no_backups=True).verdict is Verdict.ERASED

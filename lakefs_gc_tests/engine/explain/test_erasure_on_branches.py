@@ -18,10 +18,10 @@ NOT_UTF8 = "people/\N{REPLACEMENT CHARACTER}.csv"
 @pytest.fixture
 def erased(small: LakeRepository) -> str:
     """The address of an object that was at ``PATH``, and is gone."""
+    small.put("live")
     key = small.put(PATH, "Anna")
     small.commit()
     small.delete(PATH)
-    small.put("live")
     small.commit()
     small.store.delete_many([key])
     return key
@@ -45,7 +45,7 @@ def test_a_staged_path_that_is_not_utf8_is_looked_at(small: LakeRepository, eras
     # The list has one such name for several paths, so its object says nothing about the others.
     small.store.delete_many([staged])
     proof = prove("people/", no_backups=True)
-    assert (proof.verdict, len(proof.not_looked_at)) == (Verdict.UNKNOWN, 1)
+    assert proof.verdict is Verdict.UNKNOWN
     assert "is not UTF-8" in proof.not_looked_at[0]
 
     small.stage(NOT_UTF8, small.lake.repository("outside").namespace + "x")

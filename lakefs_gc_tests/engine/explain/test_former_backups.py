@@ -179,6 +179,7 @@ def test_what_a_store_keeps_of_a_removed_backup_and_does_not_list(
     """As Azure and Google. No mark named the other object, so it was in no backup."""
     prove, backup = prover(small, small.lake.settings), new_folder(tmp_path, "backups")
     backups = Backups(StoreLocation(backup.url))
+    small.put("live")
     other = small.put("other")
     key = removed_object(small)
     small.delete("other")

@@ -38,10 +38,10 @@ MARK = "g6pq3k8v9s5c72oa1l0g"
 
 def deleted_object(repository: LakeRepository) -> str:
     """The address of an object that was at ``PATH``, and is neither in the store nor in a mark."""
+    repository.put("live")
     key = repository.put(PATH, "Anna")
     repository.commit()
     repository.delete(PATH)
-    repository.put("live")
     repository.commit()
     repository.store.delete_many([key])
     return key

@@ -331,7 +331,7 @@ def test_what_lakefs_shows_is_compared_too(swept: Swept, lake: Lake) -> None:
     class Confused(LakeFSClient):
         """Its reads are not of the object that the commit has."""
 
-        def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+        def read_object(self, repository: str, ref: str, path: str, piece_bytes: int = 0) -> Iterator[bytes]:
             yield b"X" * len(path)
 
     result = swept.restore(PATHS[0], Confused(lake.credentials))
@@ -345,7 +345,7 @@ def test_what_lakefs_does_not_show_is_unreadable(swept: Swept, lake: Lake) -> No
     class Deaf(LakeFSClient):
         """Its reads are of another repository, which has no such commit."""
 
-        def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+        def read_object(self, repository: str, ref: str, path: str, piece_bytes: int = 0) -> Iterator[bytes]:
             return super().read_object("other-lake", ref, path)
 
     lake.repository("other-lake")
