@@ -6,8 +6,10 @@ backups were all removed. So a backup writes this file to the location, where it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
+from lakefs_gc.config import REPOSITORY_NAME
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.formats.address_readings import LOCAL_STORE
@@ -30,18 +32,22 @@ def why_unproved(store: ObjectStore, folders: Collection[str]) -> str:
     """Return why a location that shows no backup may have one; empty if it is certainly a location of backups.
 
     ``folders`` are those of its second level (``<repository>/<mark>/``). A backup among them shows the location, too:
-    it may be older than the marker.
+    it may be older than the marker. A folder is one if it has a record of a backup: a mount point may have any folders.
     """
-    if not store.location.url.startswith(LOCAL_STORE) or any(_may_be_backup(folder) for folder in folders):
+    if not store.location.url.startswith(LOCAL_STORE) or store.stat_many([MARKER]):
         return ""
-    if store.stat_many([MARKER]):
+    if store.stat_many([key for folder in folders for key in _records_in(folder)]):
         return ""
     return f"it has neither a backup nor the file {MARKER}, which each backup writes. Its disk may not be mounted"
 
 
-def _may_be_backup(folder: str) -> bool:
+def _records_in(folder: str) -> tuple[str, ...]:
+    """Return the keys of the records that a backup in this folder has; none for a folder that cannot be one."""
     repository, _, mark_id = folder.rstrip("/").partition("/")
+    if not re.fullmatch(REPOSITORY_NAME, repository):
+        return ()
     try:
-        return bool(BackupPaths(repository, mark_id))
+        paths = BackupPaths(repository, mark_id)
     except LakeFSGCError:
-        return False
+        return ()
+    return paths.manifest, paths.began

@@ -146,7 +146,7 @@ def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
 
 def test_a_key_that_the_backup_location_cannot_have_hides_no_other_copy(tmp_path: Path) -> None:
     store = open_store(StoreLocation(tmp_path.as_uri()))
-    put_copy(store, "lake", "m1", "data/s/once")
+    put_copy(store, "lake", "m1", "data/s/once", namespace=NAMESPACE)
     found = find_backups(
         BackupSettings(url=tmp_path.as_uri()), "lake", [NAMESPACE], {"data//once": (), "data/s/once": ()}
     )

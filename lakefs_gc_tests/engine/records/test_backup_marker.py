@@ -15,7 +15,15 @@ def test_a_folder_shows_that_it_is_a_backup_location_by_its_marker_or_a_backup(t
     store = open_store(StoreLocation(tmp_path.as_uri()))
     assert MARKER in why_unproved(store, [])
     assert MARKER in why_unproved(store, ["lake/no mark/"])
-    assert why_unproved(store, ["lake/no mark/", "lake/m1/"]) == ""
+    for key in ("cache/tmp/x", "lake/m1/objects/data/s/a", "Lost+Found/m1/began.json", "lake/no mark/began.json"):
+        store.put(key, b"")
+    folders = ["Lost+Found/m1/", "cache/tmp/", "lake/m1/", "lake/m2/", "lake/no mark/"]
+    assert MARKER in why_unproved(store, folders)
+    for record in ("lake/m1/backup.json", "lake/m2/began.json"):
+        store.put(record, b"")
+        assert why_unproved(store, folders) == ""
+        store.delete_many([record])
+    store.delete_many([key for batch in store.list() for key in batch.column("address").to_pylist()])
     for _ in range(2):
         write_marker(store)
         assert why_unproved(store, []) == ""

@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "[why_blind(sources, paths_of) or why_no_witness(sources, without_record)]",
         "[why_no_witness(sources, without_record)]",
         "engine/explain/test_blindness.py",
-        "damaged or still_has",
+        "still_has",
     ),
     Mutant(
         12,
@@ -102,6 +102,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "before = entries",
         "engine/explain/test_blindness.py",
         "newer_shows_nothing",
+    ),
+    Mutant(
+        12,
+        "a folder without the record of a backup shows no backup location",
+        "engine/records/backup_marker.py",
+        "if store.stat_many([key for folder in folders for key in _records_in(folder)]):",
+        "if [key for folder in folders for key in _records_in(folder)]:",
+        "engine/records/test_backup_marker.py",
+        "by_its_marker",
     ),
     Mutant(
         12,
