@@ -124,9 +124,9 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     """Return the report about ``paths``, of which one that ends in a slash names everything below it.
 
     ``no_backups``: the user states that no backup exists, so that no backup location is needed. Raises
-    ``ConfigurationError`` for a path that can never be one, and the errors of the server and the store.
+    ``ConfigurationError`` without a path and for one that can never be one, and the errors of the server and the store.
     """
-    _refuse_urls(paths)
+    _refuse_unusable(paths)
     history, unread = sources.history, list[str]()
     paths_of: dict[str, set[str]] = {}
     for sighting in history.objects_at(paths):
@@ -187,7 +187,12 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     return replace(proof, digest=digest_of(proof.content()))
 
 
-def _refuse_urls(paths: Collection[str]) -> None:
+def _refuse_unusable(paths: Collection[str]) -> None:
+    if not paths:  # about no path at all, everything would be erased
+        raise ConfigurationError(
+            "No path was given, so there is nothing to prove",
+            remedy="Pass at least one path. A path that ends in a slash names everything below it",
+        )
     for path in paths:
         if not path or "://" in path:
             raise ConfigurationError(

@@ -106,6 +106,13 @@ def test_what_is_no_proof(small: LakeRepository) -> None:
             prove(wrong)
 
 
+def test_without_a_path_nothing_is_proved(small: LakeRepository) -> None:
+    """A list of paths that a program made may be empty."""
+    with pytest.raises(ConfigurationError, match="No path was given") as refused:
+        prover(small, small.lake.settings)(no_backups=True)
+    assert "Pass at least one path" in refused.value.remedy
+
+
 @pytest.mark.long(40)
 def test_a_path_that_only_a_mark_recorded(spark: SparkSession, small: LakeRepository) -> None:
     """Its commit expired, its object was swept, and then its metadata files were deleted."""

@@ -112,6 +112,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/records/test_backup_marker.py",
         "by_its_marker",
     ),
+    never(
+        12,
+        "about no path, nothing is proved",
+        "engine/explain/erasure.py",
+        "not paths",
+        "engine/explain/test_erasure.py",
+        "without_a_path",
+    ),
     Mutant(
         12,
         "what lakeFS serves is not erased",
