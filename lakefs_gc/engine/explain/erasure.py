@@ -40,8 +40,9 @@ LIMITS = (
     "path a mark recorded: up to ten objects of each mark.",
     "Copies that users made at other paths, in other repositories or outside lakeFS are other objects. Name their "
     "paths to prove that they are erased.",
-    "Backups are looked for in the configured location, and in each that was configured when a mark was made. A mark "
-    "that was removed, or that lakeFS's own client made, tells no location. Versions that remain of a removed backup "
+    "Backups are looked for in the configured location, and in each that was configured when a mark was made or backed "
+    "up. A mark that was removed tells no location, and earlier versions of lakefs-gc noted none when they backed up a "
+    "mark. Versions that remain of a removed backup "
     "are found while its mark exists.",
     "A backup location is known by its URL alone. If its name leads to another server now, for example because "
     "AWS_ENDPOINT_URL_S3 was changed, the copies on the former server are not found. Nor are those on another disk "

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.explain.copies import FORMER_LOCATION
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.approval import Approval
+from lakefs_gc.engine.records.backup_notes import noted_places
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
 from lakefs_gc.engine.records.mark_facts import MarkFacts, facts_key
 from lakefs_gc.engine.records.mark_parts import read_part
@@ -123,8 +124,8 @@ class RecordedPath:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the facts beside all marks of a namespace have: paths, the backup locations that were configured when the
-    marks were made, and what could not be read. ``unknown_locations`` are those of marks whose facts do not exist.
+    """What is beside all marks of a namespace: paths, the backup locations that were configured when the marks were
+    made and backed up, and what could not be read. ``unknown_locations`` are those of marks whose facts do not exist.
     """
 
     paths: tuple[RecordedPath, ...]
@@ -134,7 +135,7 @@ class Recorded:
 
 
 def recorded_facts(store: ObjectStore) -> Recorded:
-    """Return what the facts beside all marks of a namespace have.
+    """Return what the facts beside all marks of a namespace have, and the notes of where they were backed up.
 
     A mark records the paths of up to ten of its objects. They stay when the metadata files are gone.
     """
@@ -142,6 +143,12 @@ def recorded_facts(store: ObjectStore) -> Recorded:
     urls: set[str] = set()
     unread: list[str] = []
     without_facts: list[str] = []
+
+    def noted(mark_id: str) -> list[str] | str:
+        try:
+            return noted_places(store, mark_id)
+        except (CorruptFileError, ObjectNotFoundError) as error:
+            return f"where mark {mark_id} was backed up: {error.message}"
 
     def read(mark_id: str) -> MarkFacts | str | None:
         key = facts_key(mark_id)
@@ -155,7 +162,13 @@ def recorded_facts(store: ObjectStore) -> Recorded:
             return f"the paths that mark {mark_id} recorded, and its backup location: {key} is about another mark"
         return facts
 
-    for mark_id, facts in map_unordered(read, mark_folders(store), _READS_AT_ONCE):
+    mark_ids = mark_folders(store)
+    for _, places in map_unordered(noted, mark_ids, _READS_AT_ONCE):
+        if isinstance(places, str):
+            unread.append(places)
+        else:
+            urls.update(places)
+    for mark_id, facts in map_unordered(read, mark_ids, _READS_AT_ONCE):
         if isinstance(facts, str):
             unread.append(facts)
         elif facts is None:

@@ -26,6 +26,7 @@ from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records.backup_location import note_backup_start
 from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, FAILED, OUTCOMES, Backup, BackupPaths
 from lakefs_gc.engine.records.backup_marker import write_marker
+from lakefs_gc.engine.records.backup_notes import note_backup_place
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import RunContext
@@ -108,6 +109,7 @@ def backup(
     paths = BackupPaths(mark.repository, mark.mark_id)
     target = context.open_store(location)
     write_marker(target)
+    note_backup_place(context.open_store(store), mark, location.url)
     note_backup_start(target, mark, clock)
     recorded = _read_records(spark, location, paths, cores)
     _keep_plan(context, store, mark, recorded, run_key)

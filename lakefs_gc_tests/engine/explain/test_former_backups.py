@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.records.backup_marker import write_marker
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_facts import facts_key
 from lakefs_gc.engine.undo.pruning import prune_backups
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
@@ -20,7 +21,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
-from lakefs_gc_tests.support.lake import LakeRepository
+from lakefs_gc_tests.support.lake import LakeRepository, keys_below
 from lakefs_gc_tests.support.mark_facts import write_facts_of, write_few_facts
 from lakefs_gc_tests.support.proving import prover, verdicts
 
@@ -123,6 +124,37 @@ def test_a_backup_in_a_location_that_a_mark_recorded(
     [unread] = without.not_looked_at
     assert unread.startswith(f"backups in a former location, if one was configured when mark {mark.mark_id} was made")
     assert prove(PATH, backup=new, no_backups=True).verdict is Verdict.ERASED
+
+
+@pytest.mark.long(40)
+def test_a_backup_whose_location_was_set_after_the_mark(
+    spark: SparkSession, small: LakeRepository, tmp_path: Path
+) -> None:
+    """Or on another machine. The backup notes it beside the mark, if the facts of the mark do not name it."""
+    prove = prover(small, small.lake.settings)
+    at_mark, at_backup = new_folder(tmp_path, "at-mark"), new_folder(tmp_path, "at-backup")
+    expired(small)
+    collector = Collector(spark, small)
+    mark = collector.collect_and_mark()
+    collector.settings = collector.settings.model_copy(update={"backup": at_mark})
+    write_facts_of(collector, mark)
+    notes = f"{MarkPaths.of(mark.mark_id).folder}backups/"
+    Backups(StoreLocation(at_mark.url)).back_up(spark, collector, mark)
+    assert list(keys_below(small.store, notes)) == []
+    shutil.rmtree(tmp_path / "at-mark" / "lake")
+    Backups(StoreLocation(at_backup.url)).back_up(spark, collector, mark)
+    collector.sweep(mark, live=[])
+    proof = prove(PATH, backup=at_mark)
+    assert proof.verdict is Verdict.REMAINS
+    assert proof.objects[0].remains == (f"backup of mark {mark.mark_id} in {at_backup.url}",)
+
+    shutil.rmtree(tmp_path / "at-backup" / "lake")
+    assert prove(PATH, backup=at_mark).verdict is Verdict.ERASED
+    [note] = keys_below(small.store, notes)
+    small.store.put(note, small.store.read(note)[:-9])
+    damaged = prove(PATH, backup=at_mark)
+    assert damaged.verdict is Verdict.UNKNOWN
+    assert damaged.not_looked_at[0].startswith(f"where mark {mark.mark_id} was backed up: ")
 
 
 def swept_and_pruned(spark: SparkSession, repository: LakeRepository, key: str, backups: Backups) -> str:

@@ -112,6 +112,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/records/test_backup_marker.py",
         "by_its_marker",
     ),
+    Mutant(
+        12,
+        "backups are looked for where a backup noted its location",
+        "engine/explain/mark_records.py",
+        "urls.update(places)",
+        "pass",
+        "engine/explain/test_former_backups.py",
+        "was_set_after",
+    ),
     never(
         12,
         "about no path, nothing is proved",
