@@ -64,7 +64,10 @@ def find_served(
         return True
 
     answers = dict(map_unordered(ask, some, _CALLS_AT_ONCE))
-    sources.looked_at.append(f"{len(some):,} of {len(sightings):,} objects that the store lacks, read through lakeFS")
+    if sightings:
+        sources.looked_at.append(
+            f"{len(some):,} of {len(sightings):,} objects that the store lacks, read through lakeFS"
+        )
     return Served(
         {
             address: f"lakeFS serves its content: {places[address][1]} of commit {short(places[address][0])}"

@@ -126,7 +126,7 @@ def find_of_unknown_paths(sources: Sources, known: Collection[str], erased_at: d
         if write.key not in known and (erased_at is None or write.since < max(erased_at, now - _LONGEST_UPLOAD))
     ]
     named = {sighting.address for sighting in sources.history.sightings({write.key for write in begun})}
-    sources.looked_at.append(f"{len(begun):,} uploads that did not end, and may be to these paths")
+    sources.looked_at.append(f"uploads that did not end, and may be to these paths: {len(begun):,}")
     left = sorted((write for write in begun if write.key not in named), key=lambda write: write.since)
     if not left:
         return []

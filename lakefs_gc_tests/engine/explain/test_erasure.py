@@ -56,15 +56,16 @@ def test_the_copies_of_a_known_history(history: KnownHistory, answer_settings: S
         assert prove("people/anna.csv", "people/bert.csv").verdict is Verdict.ERASED
         prove("people/anna.csv", "people/bert.csv").raise_unless_erased()
         assert prove("people/").verdict is Verdict.REMAINS
+        # Where other backups are is unknown, unless the user states that none exist.
+        unknown = prove("people/anna.csv", backup=BackupSettings())
+        with pytest.raises(ErasureUnknownError, match="no backup location is configured"):
+            unknown.raise_unless_erased()
+        stated = prove("people/anna.csv", no_backups=True, backup=BackupSettings())
+        assert (stated.verdict, len(stated.stated)) == (Verdict.ERASED, 1)
     finally:
         shutil.move(tmp_path / "lake", backups)
-
-    # Where backups are is unknown, unless the user states that none exist.
-    unknown = prove("people/anna.csv", backup=BackupSettings())
-    with pytest.raises(ErasureUnknownError, match="no backup location is configured"):
-        unknown.raise_unless_erased()
-    stated = prove("people/anna.csv", no_backups=True, backup=BackupSettings())
-    assert (stated.verdict, len(stated.stated)) == (Verdict.ERASED, 1)
+    # The backup noted its location beside the mark, so it need not be configured.
+    assert prove("people/anna.csv", backup=BackupSettings()).verdict is Verdict.REMAINS
 
 
 def test_what_is_no_proof(small: LakeRepository) -> None:
