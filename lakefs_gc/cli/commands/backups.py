@@ -43,6 +43,8 @@ def restore(
             f"read through lakeFS: {restored.read_through_lakefs}; "
             f"verified in the store, because no commit shows them: {restored.shown_by_no_commit}"
         )
+        if restored.without_copy:
+            out.say(f"not in the backup, because they did not exist when it was made: {restored.without_copy}")
         out.say(f"digest of the result: {restored.digest}, in {restored.record_url}")
         out.show_errors(restored.errors)
 

@@ -31,6 +31,9 @@ FAILED = "failed"
 OUTCOMES = (COPIED, ALREADY_GONE, FAILED)
 """What happened to an object of a mark: copied and verified, no longer in the store, or neither."""
 
+SIZE_ONLY = "size only"
+"""The proof of a copy whose original did not exist any more: it was compared with the size that the mark records."""
+
 _UNFINISHED = re.compile(rf"([^/]+)/([^/]+)/(?:objects/.+|(?:.+/)?{TEMPORARY.pattern})", re.DOTALL)
 """The keys of writes of a backup that did not end: only copies are uploaded in parts, all else is one request."""
 

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 
 from lakefs_gc import __version__
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.records.backup_location import note_backup_start
-from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, FAILED, OUTCOMES, Backup, BackupPaths
+from lakefs_gc.engine.records.backup_location import note_backup_start, read_backup
+from lakefs_gc.engine.records.backup_manifest import COPIED, FAILED, OUTCOMES, SIZE_ONLY, Backup, BackupPaths
 from lakefs_gc.engine.records.backup_marker import write_marker
 from lakefs_gc.engine.records.backup_notes import note_backup_place
 from lakefs_gc.engine.records.mark import Mark, MarkPart
@@ -33,14 +33,13 @@ from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
-from lakefs_gc.engine.undo.same_content import Proof, same_content
+from lakefs_gc.engine.undo.copy_object import Planned, copy_one
 from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import (
+    BackupError,
     BackupIncompleteError,
     CorruptFileError,
-    LakeFSGCError,
     MarkError,
-    ObjectNotFoundError,
     StoreUnavailableError,
 )
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
@@ -102,7 +101,8 @@ def backup(
     """Copy the objects of a mark. Columns of the result: ``schemas.BACKUP``, one row for each marked object.
 
     ``store`` is the namespace, ``location`` comes from ``open_backup_location``. Raises ``MarkError`` before
-    the first copy if the mark's parts do not hold the objects that its manifest counts.
+    the first copy if the mark's parts do not hold the objects that its manifest counts, and ``BackupError`` instead of
+    replacing a complete backup of this mark by one with fewer copies.
     """
     spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
@@ -129,6 +129,7 @@ def backup(
         if not result.objects[FAILED]:
             parts = _write_contents(location, paths, outcomes, mark.candidates)
             manifest = _manifest(mark, parts, result, clock)
+            _refuse_fewer_copies(target, manifest)
             target.put(paths.manifest, manifest.to_json())
             result = replace(result, backup=manifest)
             logger.info(
@@ -143,7 +144,12 @@ def backup(
 
 def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: DataFrame, run_key: str) -> None:
     plan = read_marked(context.spark, store, mark).join(
-        recorded.select("address", F.col("size").alias("recorded_size"), F.col("outcome").alias("recorded")),
+        # A copy that was compared only by its size is compared with its original, should that exist again.
+        recorded.select(
+            "address",
+            F.col("size").alias("recorded_size"),
+            F.when(F.col("proof") != SIZE_ONLY, F.col("outcome")).alias("recorded"),
+        ),
         "address",
         "left",
     )
@@ -171,30 +177,13 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
 # -- in the workers -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Planned:
-    address: str
-    size: int | None
-    recorded: str | None
-
-
-@dataclass(frozen=True)
-class _Record:
-    address: str
-    size: int | None
-    outcome: str
-    proof: str = ""
-    checksum: str = ""
-    error: str = ""
-
-
 @worker
 def _copy(batches: Batches, store: StoreLocation, location: StoreLocation, paths: BackupPaths, at_once: int) -> Batches:
     namespace, target = worker_store(store), worker_store(location)
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     for chunk in _chunks(batches):
-        copies = map_unordered(lambda planned: _copy_one(namespace, target, paths, planned), chunk, at_once)
+        copies = map_unordered(lambda planned: copy_one(namespace, target, paths, planned), chunk, at_once)
         outcomes = [(record, error) for _, (record, error) in copies]
         records = [asdict(record) for record, _ in outcomes if record]
         if records:
@@ -207,63 +196,10 @@ def _copy(batches: Batches, store: StoreLocation, location: StoreLocation, paths
         yield pa.record_batch({"objects": [len(chunk)]})
 
 
-def _chunks(batches: Batches) -> Iterator[list[_Planned]]:
+def _chunks(batches: Batches) -> Iterator[list[Planned]]:
     for batch in batches:
         for start in range(0, batch.num_rows, _OBJECTS_PER_RECORD):
-            yield [_Planned(**row) for row in batch.slice(start, _OBJECTS_PER_RECORD).to_pylist()]
-
-
-def _copy_one(
-    namespace: ObjectStore, target: ObjectStore, paths: BackupPaths, planned: _Planned
-) -> tuple[_Record | None, LakeFSGCError | None]:
-    """Copy and compare one object.
-
-    Returns its record (None if the earlier record still holds), and the error if the copy failed with one.
-    """
-    address, copy = planned.address, paths.objects + planned.address
-    try:
-        if planned.recorded == COPIED:
-            facts = target.content_facts(copy)
-            if facts is not None and planned.size in (None, facts.size_bytes):
-                return None, None
-            if namespace.content_facts(address) is None:
-                error = "neither the original nor the copy that was recorded exists"
-                return _Record(address, planned.size, FAILED, error=error), None
-        proof, original, _ = same_content(namespace, address, target, copy)
-        if original is None:
-            return _Record(address, planned.size, ALREADY_GONE), None
-        if proof is None:
-            namespace.copy_to(address, target, copy)
-            proof, original, _ = same_content(namespace, address, target, copy)
-        if original is None:
-            return _Record(address, planned.size, ALREADY_GONE), None
-        return _proved(address, original.size_bytes, proof), None
-    except ObjectNotFoundError as not_found:
-        return _gone_or_failed(namespace, planned, not_found)
-    except LakeFSGCError as failure:
-        return _Record(address, planned.size, FAILED, error=failure.message), failure
-
-
-def _proved(address: str, size_bytes: int, proof: Proof | None) -> _Record:
-    if proof is None:
-        return _Record(address, size_bytes, FAILED, error="the copy differs from the original")
-    return _Record(address, size_bytes, COPIED, str(proof), f"{proof.algorithm}:{proof.checksum}")
-
-
-def _gone_or_failed(
-    namespace: ObjectStore, planned: _Planned, error: LakeFSGCError
-) -> tuple[_Record, LakeFSGCError | None]:
-    """Return the record of an object during whose copy something did not exist: the object, or the backup's bucket.
-
-    If the store cannot answer which of them, the copy has failed: only a proved absence counts as gone (rule 12).
-    """
-    try:
-        is_gone = namespace.content_facts(planned.address) is None
-    except LakeFSGCError:
-        is_gone = False
-    if is_gone:
-        return _Record(planned.address, planned.size, ALREADY_GONE), None
-    return _Record(planned.address, planned.size, FAILED, error=error.message), error
+            yield [Planned(**row) for row in batch.slice(start, _OBJECTS_PER_RECORD).to_pylist()]
 
 
 # -- the records ----------------------------------------------------------------------------------------------
@@ -382,6 +318,21 @@ def _manifest(mark: Mark, parts: tuple[MarkPart, ...], result: BackupResult, clo
         proofs=result.proofs,
         version=__version__,
     ).sealed()
+
+
+def _refuse_fewer_copies(store: ObjectStore, manifest: Backup) -> None:
+    """Raise ``BackupError`` if the mark has a complete backup with more copies: the others may come back."""
+    try:
+        earlier = read_backup(store, manifest.paths)
+    except (BackupError, CorruptFileError):
+        return  # none, or a damaged one, whose remedy is another backup
+    if earlier.mark_digest == manifest.mark_digest and earlier.objects > manifest.objects:
+        raise BackupError(
+            f"The backup of mark {manifest.mark_id} has {earlier.objects:,} copies by its manifest, but only "
+            f"{manifest.objects:,} exist now, and the other objects do not exist any more. The manifest stays as it is",
+            remedy="Bring the copies back from an earlier version or another copy of the backup location. To accept "
+            f"the loss, delete {store.location.folder_url}{manifest.paths.manifest} and back up again",
+        )
 
 
 def failures(outcomes: DataFrame) -> list[dict[str, str | int]]:

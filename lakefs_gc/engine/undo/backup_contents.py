@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.records.backup_location import backup_location_of
-from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, Backup
+from lakefs_gc.engine.records.backup_manifest import COPIED, SIZE_ONLY, Backup
 from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -47,14 +47,14 @@ def backed_up_objects(spark: SparkSession, backup: Backup, location: StoreLocati
 
 
 def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | None:
-    """Return the addresses of a mark of which its backup has no copy (column ``address``); None if all have one.
+    """Return the addresses of a mark of which its backup has no verified copy (column ``address``); None: all have one.
 
-    An object has no copy if it did not exist when the backup was made.
+    An object that did not exist when the backup was made has no copy, or one that could not be compared with it.
     """
-    if backup is None or not backup.outcomes[ALREADY_GONE]:
+    if backup is None or (backup.objects == sum(backup.outcomes.values()) and SIZE_ONLY not in backup.proofs):
         return None
     contents = backed_up_objects(context.spark, backup, backup_location_of(context.settings.backup))
-    return contents.where(F.col("outcome") != COPIED).select("address")
+    return contents.where((F.col("outcome") != COPIED) | (F.col("proof") == SIZE_ONLY)).select("address")
 
 
 def refuse_lost_copies(store: ObjectStore, backup: Backup) -> None:

@@ -117,7 +117,18 @@ class RestoreResult:
         return sum(self.objects[name] for name in (CONFLICT, LOST, FAILED))
 
     def raise_if_incomplete(self) -> None:
-        """Raise ``RestoreIncompleteError`` unless every requested object is restored and proved."""
+        """Raise ``RestoreIncompleteError`` unless every requested object is restored and proved.
+
+        Also if the backup has nothing to restore, although its mark has objects.
+        """
+        if self.without_copy and not sum(self.objects.values()) + self.not_requested:
+            raise RestoreIncompleteError(
+                f"Nothing was restored: the backup of mark {self.mark_id} has no copy of its {self.without_copy:,} "
+                "objects, which did not exist when it was made",
+                remedy="Look for copies in versions of the storage namespace, in another backup, or in a backup of the "
+                "store itself",
+                result=asdict(self),
+            )
         missing, unreadable = self.missing, self.unreadable
         if self.not_requested and not sum(self.objects.values()):
             raise RestoreIncompleteError(

@@ -87,6 +87,14 @@ def recorded_content(store: ObjectStore, key: str, size_bytes: int, checksum: st
     return ContentFacts(size_bytes, {**facts.checksums, algorithm: recorded})
 
 
+def best_checksum(store: ObjectStore, key: str, facts: ContentFacts) -> str:
+    """Return a checksum of an object, as ``recorded_content`` expects it. Without one in ``facts``, it is read."""
+    for algorithm in _PREFERENCE:
+        if algorithm in facts.checksums:
+            return f"{algorithm}:{facts.checksums[algorithm]}"
+    return f"sha256:{checksum_of(store, key, 'sha256')}"
+
+
 def checksum_of(store: ObjectStore, key: str, algorithm: str) -> str:
     """Return the hex digest (``md5`` or ``sha256``) of an object, read as a stream."""
     digest = hashlib.new(algorithm, usedforsecurity=False)

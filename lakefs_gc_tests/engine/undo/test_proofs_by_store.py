@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.engine.records.backup_manifest import COPIED, FAILED, BackupPaths
-from lakefs_gc.engine.undo.backup import _copy_one, _Planned, _Record
+from lakefs_gc.engine.undo.copy_object import CopyRecord, Planned, copy_one
 from lakefs_gc.engine.undo.same_content import recorded_content
 from lakefs_gc.errors import BackupError
 from lakefs_gc.sandbox.azurite import Azurite
@@ -52,8 +52,8 @@ def stores(
         yield stores
 
 
-def backed_up(source: ObjectStore, target: ObjectStore) -> _Record:
-    record, _ = _copy_one(source, target, PATHS, _Planned("data/s/a", len(CONTENT), None))
+def backed_up(source: ObjectStore, target: ObjectStore) -> CopyRecord:
+    record, _ = copy_one(source, target, PATHS, Planned("data/s/a", len(CONTENT), None))
     assert record is not None
     return record
 

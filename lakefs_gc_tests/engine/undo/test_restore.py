@@ -22,7 +22,7 @@ from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.restore_log import notes
 from lakefs_gc.engine.spark.workers import WorkerError
-from lakefs_gc.engine.undo.backup import _copy_one, _Planned
+from lakefs_gc.engine.undo.copy_object import Planned, copy_one
 from lakefs_gc.engine.undo.restore import (
     RestoreResult,
     _Copy,
@@ -278,7 +278,7 @@ def test_what_was_recorded_is_compared_before_anything_is_written(
     content, changed = bytes(9 * MIB), bytes(9 * MIB - 1) + b"X"
     namespace.put("data/s/big", content)
     paths = BackupPaths("lake", "m1")
-    record, _ = _copy_one(namespace, source, paths, _Planned("data/s/big", len(content), None))
+    record, _ = copy_one(namespace, source, paths, Planned("data/s/big", len(content), None))
     assert record is not None
     assert record.proof == proof
     copy = _Copy("data/s/big", len(content), record.checksum)

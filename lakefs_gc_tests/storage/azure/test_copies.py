@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, FAILED, BackupPaths
-from lakefs_gc.engine.undo.backup import _copy_one, _Planned
+from lakefs_gc.engine.undo.copy_object import Planned, copy_one
 from lakefs_gc.engine.undo.same_content import same_content
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError, ObjectNotFoundError, StorageError
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
@@ -198,7 +198,7 @@ COPY = f"{PATHS.objects}a"
 
 
 def backed_up(store: ObjectStore, recorded: str | None = None) -> str:
-    record, _ = _copy_one(store, store, PATHS, _Planned("a", len(CONTENT), recorded))
+    record, _ = copy_one(store, store, PATHS, Planned("a", len(CONTENT), recorded))
     return record.outcome if record else str(recorded)
 
 
