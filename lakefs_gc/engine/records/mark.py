@@ -82,6 +82,11 @@ class MarkPaths:
         return f"{self.folder}ledger/"
 
     @property
+    def claims(self) -> str:
+        """The folder of the notes of sweeps that need the backup of the mark."""
+        return f"{self.folder}claims/"
+
+    @property
     def restores(self) -> str:
         return f"{self.folder}restores/"
 

@@ -67,6 +67,7 @@ def sweep(
     only: Scope = Scope.all,
     is_small: bool = False,
     begin_look: Callable[[], None] = lambda: None,
+    check_backup: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
     """Delete the objects of an approved mark, or of one part of it.
@@ -82,6 +83,7 @@ def sweep(
     - ``only``: what the approval is of; no object of another part is deleted or counted
     - ``is_small``: whether this is a small run (``scale``), as ``SecondLook.is_small`` says
     - ``begin_look``: in a small run, begins the first look, which then waits for the server while marks are read
+    - ``check_backup``: raises if the backup that the sweep needs is not complete any more; called after each look
 
     Raises ``MarkError`` before the first delete if the mark's parts do not hold the objects that its manifest counts,
     ``StaleLookError`` if no object could be deleted before the second look was ``max_look_age_minutes`` old, and
@@ -90,7 +92,7 @@ def sweep(
     # A small run reads at once what it names, so ``_Passes`` names the ledger only when it has what must be read.
     context.compute.scale(is_small)
     settings, began_at = context.settings.sweep, context.clock()
-    passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only)
+    passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only, check_backup)
     if is_small and not passes.ended_before():
         passes.begin_look(begin_look)
     rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
@@ -131,11 +133,13 @@ class _Passes:
         known_restores: frozenset[str],
         not_backed_up: DataFrame | None,
         only: Scope,
+        check_backup: Callable[[], None],
     ) -> None:
         self._context, self._run, self._mark, self._look, self._only = context, run, mark, look, only
         self._settings = context.settings.sweep
         self._known_restores = known_restores
         self._not_backed_up = not_backed_up
+        self._check_backup = check_backup
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = context.open_store(run.store)
         self._begun_look: LookAge | None = None
@@ -302,6 +306,7 @@ class _Passes:
                 self._context.clock(),
             )
             plan = self._keep("sweep_plan", output, PLAN)
+            self._check_backup()  # right before the deletes: copies may get lost during the wait for commits and a look
             sequence = ledger.sequence_of(self._run.started_at, self.looks, self._only)
             if not self._delete(plan, sequence, self._deadline(age)):
                 return

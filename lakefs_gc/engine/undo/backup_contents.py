@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.records.backup_location import backup_location_of
+from lakefs_gc.engine.records.backup_location import backup_location_of, read_backup
 from lakefs_gc.engine.records.backup_manifest import COPIED, SIZE_ONLY, Backup
 from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.engine.run import RunContext
@@ -55,6 +55,16 @@ def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | Non
         return None
     contents = backed_up_objects(context.spark, backup, backup_location_of(context.settings.backup))
     return contents.where((F.col("outcome") != COPIED) | (F.col("proof") == SIZE_ONLY)).select("address")
+
+
+def refuse_lost_backup(store: ObjectStore, backup: Backup) -> None:
+    """Raise ``BackupError`` unless a backup is still complete: it has the same manifest, and every copy."""
+    if read_backup(store, backup.paths).digest != backup.digest:
+        raise BackupError(
+            f"The backup of mark {backup.mark_id} was replaced since its sweep began",
+            remedy="Sweep again: the sweep continues with the remaining objects, by the present backup",
+        )
+    refuse_lost_copies(store, backup)
 
 
 def refuse_lost_copies(store: ObjectStore, backup: Backup) -> None:

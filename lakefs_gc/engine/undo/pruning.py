@@ -1,9 +1,9 @@
 """Removes backups after ``backup.keep_days``, counted from the end of the mark's sweep, or from its last restore.
 
 So deleted objects can be restored for that long. A backup stays while its mark, or a part of it, is approved and not
-swept, or while a sweep of the mark has begun and not ended. The approvals, the ledger and the summaries of the sweeps
-lie beside the mark, in the namespace that the backup records: two servers may share a backup location and have
-different repositories of one name. If that namespace cannot be read, the backup stays (rule 12).
+swept, or while a sweep of the mark has begun and not ended. The approvals, the ledger, the claims and the summaries of
+the sweeps lie beside the mark, in the namespace that the backup records: two servers may share a backup location and
+have different repositories of one name. If that namespace cannot be read, the backup stays (rule 12).
 """
 
 from __future__ import annotations
@@ -60,8 +60,14 @@ def prune_backups(
         made_at = listed.created_at
         if made_at is None or made_at + timedelta(days=keep_days) > now:
             continue
-        try:
+
+        def is_expired(listed: ListedBackup = listed, made_at: datetime = made_at) -> bool:
             since = _kept_since(listed, made_at, open_once)
+            return since is not None and since + timedelta(days=keep_days) <= now
+
+        try:
+            if not (is_expired() and _withdraw(store, listed.paths, is_expired)):
+                continue
         except LakeFSGCError as error:
             logger.warning(
                 "the expired backup of mark %s of repository %s is kept: %s",
@@ -70,8 +76,6 @@ def prune_backups(
                 error.message,
             )
             pruned.kept.append((listed, error.message))
-            continue
-        if since is None or since + timedelta(days=keep_days) > now:
             continue
         _remove(store, listed.paths)
         logger.info("removed the backup of mark %s of repository %s", listed.mark_id, listed.repository)
@@ -133,7 +137,7 @@ def _kept_since(
 
 @dataclass(frozen=True, order=True)
 class _Record:
-    """A file of a ledger: when it was written, and when its sweep began (``ledger.SEQUENCE_FORMAT``)."""
+    """A file of a ledger, or a claim: when it was written, and when its sweep began (``ledger.SEQUENCE_FORMAT``)."""
 
     written_at: datetime
     began_at: str
@@ -158,7 +162,7 @@ def _list_mark(store: ObjectStore, paths: MarkPaths, files: Collection[str]) -> 
         for key, at in written_at(batch).items():
             if key in files:
                 found.files[key] = at
-            elif key.startswith(paths.ledger):
+            elif key.startswith((paths.ledger, paths.claims)):
                 record = _Record(at, key.rpartition("/")[2].partition("-")[0])
                 found.records[scope_of(key)] = max(record, found.records.get(scope_of(key), record))
             elif key.startswith(paths.restores):
@@ -176,13 +180,28 @@ def _began_at(store: ObjectStore, summary: str) -> str:
     return f"{datetime.fromisoformat(began_at):{SEQUENCE_FORMAT}}" if began_at else ""
 
 
-def _remove(store: ObjectStore, paths: BackupPaths) -> None:
-    """Delete a backup.
+def _withdraw(store: ObjectStore, paths: BackupPaths, is_expired: Callable[[], bool]) -> bool:
+    """Delete the manifest of a backup, and return whether the backup is expired even then; else put the manifest back.
 
-    The manifest goes first, so that a backup that is only partly deleted counts as incomplete. The note of its begin
-    goes last, so that the next pruning finds the rest and deletes it.
+    The manifest goes first, so that a backup that is only partly deleted counts as incomplete, and no sweep that needs
+    it begins. A sweep that began shortly before has written its claim, which this second look finds (``claim_backup``).
     """
+    manifest = store.read(paths.manifest) if store.stat_many([paths.manifest]) else None
     _delete(store, [paths.manifest])
+    is_still_expired = False
+    try:
+        is_still_expired = is_expired()
+    finally:
+        if not is_still_expired and manifest is not None:
+            store.put(paths.manifest, manifest)
+    return is_still_expired
+
+
+def _remove(store: ObjectStore, paths: BackupPaths) -> None:
+    """Delete the rest of a backup.
+
+    The note of its begin goes last, so that the next pruning finds the rest and deletes it.
+    """
     batch_of_keys: list[str] = []
     for batch in store.list(paths.folder):
         batch_of_keys += (key for key in batch.column("address").to_pylist() if key != paths.began)

@@ -4,6 +4,7 @@ from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 
 from lakefs_gc.engine.records.approval import VIA_DAGSTER
+from lakefs_gc.engine.records.backup_claim import claim_backup
 from lakefs_gc.engine.records.backup_location import backup_location_of
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.scope import Scope
@@ -11,7 +12,7 @@ from lakefs_gc.engine.sweep import sweep as stage
 from lakefs_gc.engine.sweep.commit_wait import wait_for_commits
 from lakefs_gc.engine.sweep.outcomes import failures
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed, check_preconditions
-from lakefs_gc.engine.undo.backup_contents import not_backed_up, refuse_lost_copies
+from lakefs_gc.engine.undo.backup_contents import not_backed_up, refuse_lost_backup
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import SweepIncompleteError
 from lakefs_gc.pipeline.assets.mark import mark
@@ -76,8 +77,15 @@ def sweep(
             only=config.only,
         )
         permit = check_preconditions(run_context, run_key, marked, config.only)
+
+        def check_backup() -> None:
+            if permit.backup:
+                place = backup_location_of(run_context.settings.backup)
+                refuse_lost_backup(run_context.open_store(place), permit.backup)
+
         if permit.backup:
-            refuse_lost_copies(run_context.open_store(backup_location_of(run_context.settings.backup)), permit.backup)
+            claim_backup(marked.store, marked.mark.mark_id, config.only)
+        check_backup()
         approval = permit.approval
         context.log.info(
             f"mark {marked.mark.mark_id}{config.only.words} approved by {approval.approved_by} via "
@@ -96,6 +104,7 @@ def sweep(
         only=permit.only,
         is_small=second_look.is_small,
         begin_look=second_look.begin,
+        check_backup=check_backup,
     )
     show_current_state(context, run_context.settings, marked)
     metadata = sweep_metadata(result) | report_metadata(marked)

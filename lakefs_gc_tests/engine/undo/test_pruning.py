@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.engine.records.backup_claim import claim_backup
 from lakefs_gc.engine.records.backup_location import list_backups, read_backup
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.ledger import sequence_of
@@ -20,8 +22,9 @@ from lakefs_gc.engine.records.restore_log import begin_restore, notes
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import BackupError
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.errors import BackupError, StoreUnavailableError
+from lakefs_gc.storage.base import Deletions, DeleteWindow, ObjectInfo, ObjectStore
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
@@ -141,6 +144,58 @@ def test_a_later_sweep_that_has_not_ended_keeps_the_backup(
     Collector(spark, repository).sweep(mark, live=[])
     assert pruned(place, repository, 29) == []
     assert pruned(place, repository, 31) == [mark.mark_id]
+
+
+def test_a_sweep_that_has_not_looked_yet_keeps_the_backup(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    """Also the second one of a mark, which is approved and swept. It may wait for hours until its first intent."""
+    collector, mark = backed_up(spark, repository, place)
+    collector.approve(mark)
+    collector.sweep(mark, live=KEYS[:1])
+    for only in (Scope.all, Scope.expired):
+        claim_backup(repository.store, mark.mark_id, only)
+        assert pruned(place, repository, 31) == []
+        collector.sweep(mark, live=[])
+    assert pruned(place, repository, 31) == [mark.mark_id]
+
+
+def test_a_sweep_that_begins_while_its_backup_is_pruned_keeps_it(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    """Between the look at the mark's records and the delete of the manifest. It stays if they are unknown then, too."""
+    _, mark = backed_up(spark, repository, place)
+    unreadable = False
+
+    class Namespace(LocalStore):
+        def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
+            if unreadable:
+                raise StoreUnavailableError("told by the test", remedy="")
+            return super().stat_many(keys, concurrency=concurrency)
+
+    class Meanwhile(LocalStore):
+        def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
+            if BackupPaths("lake", mark.mark_id).manifest in keys:
+                happens()
+            return super().delete_many(keys, window)
+
+    def claim() -> None:
+        claim_backup(repository.store, mark.mark_id, Scope.all)
+
+    def fail() -> None:
+        nonlocal unreadable
+        unreadable = True
+
+    later = utc_now() + timedelta(days=31)
+    manifest = place.store.read(BackupPaths("lake", mark.mark_id).manifest)
+    namespace = Namespace(repository.location)
+    for meanwhile, kept in ((fail, ["told by the test"]), (claim, [])):
+        happens = meanwhile
+        found = prune_backups(Meanwhile(place.location), "lake", _DAYS, later, lambda _: namespace)
+        assert (found.removed, [why for _, why in found.kept]) == ([], kept)
+        assert place.store.read(BackupPaths("lake", mark.mark_id).manifest) == manifest
+        assert set(place.copies(mark)) == set(KEYS)
+        unreadable = False
 
 
 def test_an_approval_after_the_sweep_keeps_it_longer(

@@ -10,6 +10,7 @@ from dagster import AssetKey, DagsterInstance
 from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
 from lakefs_gc.config import BackupSettings, Settings
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, BackupIncompleteError, ClockSkewError, ConfigurationError
 from lakefs_gc.pipeline.partitions import gc_runs
@@ -80,6 +81,37 @@ def test_a_mark_that_needs_a_backup_needs_it_whatever_the_settings_of_the_sweep(
         refused = failure_of(CodeLocation.of(others, instance).run("gc_sweep", RUN), "sweep")
         assert refused["error"] == error.__name__
     assert len(repository.objects()) == LIVE + GARBAGE
+
+
+def test_copies_that_get_lost_while_a_sweep_waits_are_noticed_before_its_deletes(
+    settings: Settings,
+    instance: DagsterInstance,
+    repository: LakeRepository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or the whole backup. From before the wait, a claim shows pruning that it is needed."""
+    location = CodeLocation.of(settings, instance)
+    assert location.run("gc_mark", RUN).success
+    assert location.approve(RUN).success
+    assert location.run("gc_backup", RUN).success
+    [folder] = (tmp_path / "backups" / "lake").iterdir()
+    lost = [next(file for file in folder.rglob("objects/data/*") if file.is_file()), folder / "backup.json"]
+
+    def wait(*_: object) -> None:
+        claims = repository.folder / MarkPaths.of(folder.name).claims
+        assert any(claims.iterdir())
+        lost.pop().rename(tmp_path / "elsewhere")
+
+    monkeypatch.setattr("lakefs_gc.pipeline.assets.sweep.wait_for_commits", wait)
+    manifest = lost[-1]
+    for complaint in ("no complete backup", "lost objects"):
+        shown = failure_of(location.run("gc_sweep", RUN), "sweep")
+        assert shown["error"] == BackupError.__name__
+        assert complaint in shown["description"]
+        assert len(repository.objects()) == LIVE + GARBAGE
+        if not manifest.exists():
+            (tmp_path / "elsewhere").rename(manifest)
 
 
 def now_is_kept(folder: Path) -> bool:

@@ -1,0 +1,21 @@
+"""The note of a sweep that it needs the backup of its mark, from before its look. Pruning keeps such a backup.
+
+An intent in the ledger says the same, but a sweep writes the first one after its look, which may take hours. The claim
+of a sweep that did not end stays, like its intents: a sweep that continues needs the backup, too.
+"""
+
+from __future__ import annotations
+
+from lakefs_gc.engine.records.ledger import sequence_of
+from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.scope import Scope
+from lakefs_gc.storage.base import ObjectStore
+
+
+def claim_backup(store: ObjectStore, mark_id: str, only: Scope) -> None:
+    """Note that a sweep of a mark, or of its part, needs the backup. ``store`` is the namespace.
+
+    The sweep has to verify the backup after this, and pruning looks for claims after it deleted the manifest. So
+    whatever the order of their requests is, at least one of them learns of the other.
+    """
+    store.put(f"{MarkPaths.of(mark_id).claims}{sequence_of(store.now(), 0, only)}-claim.json", b"{}")
