@@ -21,7 +21,7 @@ def write_complete_backup(store: ObjectStore, repository: str, mark_id: str = "m
         proofs={},
         version="0",
     ).sealed()
-    note = BackupStart(mark_id, backup.namespace, backup.mark_digest, backup.created_at)
+    note = BackupStart(mark_id, backup.namespace, backup.mark_digest, backup.created_at, repository)
     store.put(backup.paths.began, note.to_json())
     store.put(backup.paths.manifest, backup.to_json())
     store.put(f"{backup.paths.objects}data/s/one", b"one")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakefs_gc.config import BackupSettings, Settings
+from lakefs_gc.config import REPOSITORY_NAME, BackupSettings, Settings
 from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths, BackupStart
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import BackupError, ConfigurationError, LakeFSGCError, ObjectNotFoundError
@@ -68,6 +69,13 @@ def _resolved(url: str) -> str:
 
 def read_backup(store: ObjectStore, paths: BackupPaths) -> Backup:
     """Return the manifest of a complete backup. Raise ``BackupError`` if there is none, or if it is of another mark."""
+    backup = _manifest_in(store, paths)
+    if why := misplaced(backup, paths):
+        raise BackupError(why, remedy="Move the folder of the backup back to where it was")
+    return backup
+
+
+def _manifest_in(store: ObjectStore, paths: BackupPaths) -> Backup:
     try:
         data = store.read(paths.manifest)
     except ObjectNotFoundError:
@@ -75,13 +83,17 @@ def read_backup(store: ObjectStore, paths: BackupPaths) -> Backup:
             f"Mark {paths.mark_id} of {paths.repository} has no complete backup in {store.location.url}",
             remedy=f"Run `{paths.command}`: an unfinished backup continues",
         ) from None
-    backup = Backup.from_json(data, paths.manifest)
-    if (backup.repository, backup.mark_id) != (paths.repository, paths.mark_id):
-        raise BackupError(
-            f"{paths.manifest} is the backup of mark {backup.mark_id} of {backup.repository}",
-            remedy="Move the folder of the backup back to where it was",
-        )
-    return backup
+    return Backup.from_json(data, paths.manifest)
+
+
+def misplaced(found: Backup | BackupStart, paths: BackupPaths) -> str:
+    """Return why a record in a folder is not one of the backup of this folder; empty if it is."""
+    if (found.repository, found.mark_id) == (paths.repository, paths.mark_id):
+        return ""
+    if not found.repository:
+        return f"an earlier version wrote {paths.began}, which does not name the repository"
+    file = paths.manifest if isinstance(found, Backup) else paths.began
+    return f"{file} is of the backup of mark {found.mark_id} of {found.repository}"
 
 
 def require_backup(settings: Settings, mark: Mark) -> Backup | None:
@@ -107,7 +119,8 @@ def require_backup(settings: Settings, mark: Mark) -> Backup | None:
 class ListedBackup:
     """One backup in a listing. ``problem`` is why it is incomplete, or empty; then the numbers are zero.
 
-    ``namespace`` is that of the mark; empty if it is unknown.
+    ``namespace`` is that of the mark; empty if it is unknown. ``misplaced`` is why the records do not show that the
+    folder is the one of this backup: somebody may have moved or copied it.
     """
 
     repository: str
@@ -118,6 +131,7 @@ class ListedBackup:
     mark_digest: str
     namespace: str
     problem: str = ""
+    misplaced: str = ""
 
     @property
     def paths(self) -> BackupPaths:
@@ -126,8 +140,7 @@ class ListedBackup:
 
 def list_backups(store: ObjectStore, repository: str = "") -> Iterator[ListedBackup]:
     """Yield the backups of a repository, or of all repositories, those of the newest mark first in each."""
-    repositories = [repository] if repository else [f.rstrip("/") for f in sorted(store.list_level("")[0])]
-    for name in repositories:
+    for name in [repository] if repository else repositories_in(store)[0]:
         for folder in sorted(store.list_level(f"{name}/")[0]):
             try:
                 paths = BackupPaths(name, folder.removeprefix(f"{name}/").rstrip("/"))
@@ -136,15 +149,27 @@ def list_backups(store: ObjectStore, repository: str = "") -> Iterator[ListedBac
             yield _listed(store, paths)
 
 
+def repositories_in(store: ObjectStore) -> tuple[list[str], list[str]]:
+    """Return the folders of the first level of a backup location that a repository may have, and all others."""
+    names = [folder.rstrip("/") for folder in sorted(store.list_level("")[0])]
+    possible = [name for name in names if re.fullmatch(REPOSITORY_NAME, name)]
+    return possible, sorted({*names} - {*possible})
+
+
 def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
     try:
-        backup = read_backup(store, paths)
+        backup = _manifest_in(store, paths)
     except LakeFSGCError as error:
         files = store.stat_many([paths.manifest, paths.began])
         problem = error.message if paths.manifest in files else "not complete"
         began = files[paths.began].last_modified if paths.began in files else None
-        namespace = _noted_namespace(store, paths) if began else ""
-        return ListedBackup(paths.repository, paths.mark_id, began, 0, 0, "", namespace, problem)
+        start = _noted_start(store, paths) if began else None
+        namespace, why = (start.namespace, misplaced(start, paths)) if start else ("", "")
+        return ListedBackup(paths.repository, paths.mark_id, began, 0, 0, "", namespace, problem, why)
+    if why := misplaced(backup, paths):
+        return ListedBackup(
+            paths.repository, paths.mark_id, backup.created_at, 0, 0, "", backup.namespace, why, misplaced=why
+        )
     return ListedBackup(
         paths.repository,
         paths.mark_id,
@@ -156,11 +181,11 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
     )
 
 
-def _noted_namespace(store: ObjectStore, paths: BackupPaths) -> str:
+def _noted_start(store: ObjectStore, paths: BackupPaths) -> BackupStart | None:
     try:
-        return BackupStart.from_json(store.read(paths.began), paths.began).namespace
+        return BackupStart.from_json(store.read(paths.began), paths.began)
     except LakeFSGCError:
-        return ""
+        return None
 
 
 def recorded_namespace(store: ObjectStore, paths: BackupPaths) -> str:
@@ -180,8 +205,7 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
     if repository:
         return read_backup(store, BackupPaths(repository, mark_id))
     report_paths(mark_id)  # raises MarkError for an invalid id
-    names = [folder.rstrip("/") for folder in store.list_level("")[0]]
-    paths = [BackupPaths(name, mark_id) for name in names if not name.startswith(".")]
+    paths = [BackupPaths(name, mark_id) for name in repositories_in(store)[0]]
     manifests = store.stat_many([p.manifest for p in paths])
     complete = [p for p in paths if p.manifest in manifests]
     if len(complete) != 1:
@@ -195,5 +219,5 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
 
 def note_backup_start(store: ObjectStore, mark: Mark, now: Callable[[], datetime]) -> None:
     """Write the note that a backup of this mark has begun, by which an unfinished one is found and pruned."""
-    note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC))
+    note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository)
     store.put(BackupPaths(mark.repository, mark.mark_id).began, note.to_json())

@@ -15,9 +15,11 @@ The manifest is bound to the mark by its digest, and to the contents by their ch
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
+from lakefs_gc.config import REPOSITORY_NAME
 from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.formats.durable_record import DurableRecord, SealedRecord, Time, record
@@ -34,6 +36,8 @@ OUTCOMES = (COPIED, ALREADY_GONE, FAILED)
 SIZE_ONLY = "size only"
 """The proof of a copy whose original did not exist any more: it was compared with the size that the mark records."""
 
+_VERSION = 2
+"""The version of the note of a backup. Version 1 did not name the repository."""
 _UNFINISHED = re.compile(rf"([^/]+)/([^/]+)/(?:objects/.+|(?:.+/)?{TEMPORARY.pattern})", re.DOTALL)
 """The keys of writes of a backup that did not end: only copies are uploaded in parts, all else is one request."""
 
@@ -48,7 +52,7 @@ class BackupPaths:
     def __post_init__(self) -> None:
         """Raise ``MarkError`` or ``BackupError`` for an id or repository that could lead to another folder."""
         report_paths(self.mark_id)
-        if not self.repository or "/" in self.repository or self.repository.startswith("."):
+        if not re.fullmatch(REPOSITORY_NAME, self.repository):
             raise BackupError(
                 f"{self.repository!r} is not a repository name", remedy="Pass the name as lakeFS shows it"
             )
@@ -136,13 +140,25 @@ class Backup(SealedRecord):
 
 @record
 class BackupStart(DurableRecord):
-    """The note that a backup was begun, by which an unfinished one is found and pruned."""
+    """The note that a backup was begun, by which an unfinished one is found and pruned.
+
+    ``repository`` is empty if an earlier version wrote the note.
+    """
 
     kind = "the note of a backup"
+    current_version = _VERSION
     version_keys = MappingProxyType({1: None})
+    remedy = "Restore it from an earlier version of the backup location, or delete the folder of the backup"
     sorted_fields = False
 
     mark_id: str
     namespace: str
     mark_digest: str
     began_at: Time
+    repository: str = ""
+    schema_version: int = field(default=_VERSION, kw_only=True)
+
+    @classmethod
+    def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
+        """Return the fields. A note of version 1 names no repository."""
+        return content if version == _VERSION else {"repository": ""} | content

@@ -3,7 +3,8 @@
 So deleted objects can be restored for that long. A backup stays while its mark, or a part of it, is approved and not
 swept, or while a sweep of the mark has begun and not ended. The approvals, the ledger, the claims and the summaries of
 the sweeps lie beside the mark, in the namespace that the backup records: two servers may share a backup location and
-have different repositories of one name. If that namespace cannot be read, the backup stays (rule 12).
+have different repositories of one name. If that namespace cannot be read, the backup stays (rule 12). So does a folder
+whose records name another repository or mark: somebody moved or copied it, perhaps to keep it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
-from lakefs_gc.engine.records.backup_location import ListedBackup, list_backups
+from lakefs_gc.engine.records.backup_location import ListedBackup, list_backups, repositories_in
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
@@ -54,8 +55,11 @@ def prune_backups(
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
     recorded: set[BackupPaths] = set()
+    others = [] if repository else repositories_in(store)[1]
+    if others:
+        logger.info("left in %s, because no repository has these names: %s", store.location.url, ", ".join(others))
     for listed in list_backups(store, repository):
-        if listed.namespace:
+        if listed.namespace and not listed.misplaced:
             recorded.add(listed.paths)
         made_at = listed.created_at
         if made_at is None or made_at + timedelta(days=keep_days) > now:
@@ -101,6 +105,8 @@ def _kept_since(
     remedy = "If you no longer need this backup, delete its folder in the backup location"
     if not listed.namespace:
         raise BackupError("The backup does not record its namespace, so whether it was swept is unknown", remedy=remedy)
+    if listed.misplaced:
+        raise BackupError(f"Somebody moved or copied this folder: {listed.misplaced}", remedy=remedy)
     namespace, paths = open_namespace(listed.namespace), MarkPaths.of(listed.mark_id)
     approvals = {paths.approval_of(only): only for only in Scope}
     summaries = {paths.sweep_summary_of(only): only for only in Scope}

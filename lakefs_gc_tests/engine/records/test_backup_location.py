@@ -36,5 +36,5 @@ def test_a_backup_that_was_moved_is_not_taken_for_another(store: ObjectStore) ->
     backup = write_complete_backup(store, "lake")
     for paths in (BackupPaths("other", "m1"), BackupPaths("lake", "m2")):
         store.put(paths.manifest, backup.to_json())
-        with pytest.raises(BackupError, match="is the backup of mark m1 of lake"):
+        with pytest.raises(BackupError, match="is of the backup of mark m1 of lake"):
             read_backup(store, paths)

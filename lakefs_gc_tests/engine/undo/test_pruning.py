@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +24,8 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, StoreUnavailableError
-from lakefs_gc.storage.base import Deletions, DeleteWindow, ObjectInfo, ObjectStore
+from lakefs_gc.storage.base import Deletions, ObjectInfo, ObjectStore
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -296,6 +298,53 @@ def test_a_backup_that_does_not_say_its_namespace_stays(
         assert [why for _, why in found.kept] == [
             "The backup does not record its namespace, so whether it was swept is unknown"
         ]
+
+
+@pytest.mark.parametrize("folder", ["lake-legal-hold", "lake/m1-legal-hold", "Legal Hold (do not delete)"])
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_folders_of_backups_that_were_moved_or_copied_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, folder: str, is_complete: bool
+) -> None:
+    """Somebody did that to keep them. Pruning names them, and those that only the log can name."""
+    (tmp_path / "backups").mkdir()
+    place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
+    for mark_id in ("m1", "m1-legal-hold"):
+        namespace.put(MarkPaths.of(mark_id).summary, b"{}")
+    backup = write_complete_backup(place, "lake")
+    if not is_complete:
+        place.delete_many([backup.paths.manifest])
+    source = tmp_path / "backups" / ("lake/m1" if "/" in folder else "lake")
+    shutil.copytree(source, tmp_path / "backups" / folder)
+    before = {file for file in (tmp_path / "backups" / folder).rglob("*") if file.is_file()}
+    later = utc_now() + timedelta(days=31)
+    with caplog.at_level("INFO"):
+        found = prune_backups(place, "", _DAYS, later, lambda _: namespace)
+    assert [(listed.repository, listed.mark_id) for listed in found.removed] == [("lake", "m1")]
+    assert {file for file in before if file.exists()} == before
+    assert not source.exists()
+    if folder.startswith("lake"):
+        [(_, why)] = found.kept
+        assert "moved or copied" in why
+        assert "of the backup of mark m1 of lake" in why
+    else:
+        assert "because no repository has these names: Legal Hold (do not delete)" in caplog.text
+
+
+def test_an_unfinished_backup_that_names_no_repository_stays(tmp_path: Path) -> None:
+    """An earlier version began it. Its manifest, which has always named the repository, suffices."""
+    place, namespace = (LocalStore(StoreLocation(tmp_path.as_uri() + name)) for name in ("/backups", ""))
+    (tmp_path / "backups").mkdir()
+    namespace.put(MarkPaths.of("m1").summary, b"{}")
+    backup = write_complete_backup(place, "lake")
+    note = {"mark_id": "m1", "namespace": "local://lake/", "mark_digest": "sha256:0"}
+    place.put(backup.paths.began, json.dumps({**note, "began_at": "2026-01-01T00:00:00+00:00"}, indent=2).encode())
+    manifest = place.read(backup.paths.manifest)
+    place.delete_many([backup.paths.manifest])
+    later = utc_now() + timedelta(days=31)
+    [(_, why)] = prune_backups(place, "lake", _DAYS, later, lambda _: namespace).kept
+    assert "which does not name the repository" in why
+    place.put(backup.paths.manifest, manifest)
+    assert len(prune_backups(place, "lake", _DAYS, later, lambda _: namespace).removed) == 1
 
 
 def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: LevelledS3, tmp_path: Path) -> None:

@@ -49,6 +49,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "pipeline/assets/test_backup.py",
         "while_a_sweep_waits",
     ),
+    never(
+        12,
+        "a folder of backups that was moved or copied stays",
+        "engine/undo/pruning.py",
+        "listed.misplaced",
+        "engine/undo/test_pruning.py",
+        "moved_or_copied",
+    ),
+    Mutant(
+        12,
+        "pruning reads only folders that a repository may have",
+        "engine/records/backup_location.py",
+        "[name for name in names if re.fullmatch(REPOSITORY_NAME, name)]",
+        "[name for name in names if name]",
+        "engine/undo/test_pruning.py",
+        "moved_or_copied",
+    ),
     Mutant(
         12,
         "an upload is one of a backup only if the id of its mark, or a record, shows it",
