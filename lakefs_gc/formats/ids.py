@@ -30,6 +30,7 @@ not public.
 
 _XID_BYTES = 12
 _PADDING = "===="  # base32 comes in groups of 8 characters
+_MOST_CLOCK_SKEW = timedelta(days=1)
 _SECONDS_RANGE = 1 << 32
 
 _MACHINE = secrets.token_bytes(3)
@@ -67,9 +68,13 @@ def is_slice_id(name: str) -> bool:
     return _decode(name) is not None
 
 
-def is_run_id(name: str) -> bool:
-    """Return whether a name has the form of the id of a garbage collection run, and so of the mark that it makes."""
-    return _decode(name) is not None
+def is_run_id(name: str, now: datetime) -> bool:
+    """Return whether a name is an id of a garbage collection run from before ``now``, and so of the mark that it makes.
+
+    Ids of objects have the same form, but count their time forward: read as an id of a run, those from before 2032 are
+    of a time in the future.
+    """
+    return _decode(name) is not None and reversed_id_time(name) <= now + _MOST_CLOCK_SKEW
 
 
 def is_shard(name: str) -> bool:

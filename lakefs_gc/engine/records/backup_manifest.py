@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -86,10 +87,9 @@ class BackupPaths:
     def manifest(self) -> str:
         return f"{self.folder}backup.json"
 
-    @property
-    def has_run_id(self) -> bool:
-        """Whether the mark has an id as lakeFS gives to runs; marks of lakeFS's own client may have others."""
-        return is_run_id(self.mark_id)
+    def has_run_id(self, now: datetime) -> bool:
+        """Return whether the mark has an id as lakeFS gives to runs. Marks of lakeFS's own client may have others."""
+        return is_run_id(self.mark_id, now)
 
     @classmethod
     def of_unfinished(cls, key: str) -> BackupPaths | None:

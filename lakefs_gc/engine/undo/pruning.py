@@ -54,13 +54,13 @@ def prune_backups(
     """
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
-    recorded: set[BackupPaths] = set()
+    recorded, misplaced = set[BackupPaths](), set[BackupPaths]()
     others = [] if repository else repositories_in(store)[1]
     if others:
         logger.info("left in %s, because no repository has these names: %s", store.location.url, ", ".join(others))
     for listed in list_backups(store, repository):
-        if listed.namespace and not listed.misplaced:
-            recorded.add(listed.paths)
+        if listed.namespace:
+            (misplaced if listed.misplaced else recorded).add(listed.paths)
         made_at = listed.created_at
         if made_at is None or made_at + timedelta(days=keep_days) > now:
             continue
@@ -88,7 +88,7 @@ def prune_backups(
     def is_ours(key: str) -> bool:
         # The folder may be gone, by an earlier pruning or by hand. Then only the id of its mark shows that it was ours.
         paths = BackupPaths.of_unfinished(key)
-        return paths is not None and (paths.has_run_id or paths in recorded)
+        return paths is not None and paths not in misplaced and (paths.has_run_id(now) or paths in recorded)
 
     remove_unfinished(store, f"{repository}/" if repository else "", now, is_ours)
     return pruned

@@ -17,8 +17,10 @@ from lakefs_gc_tests.support.complete_backup import write_complete_backup
 from lakefs_gc_tests.support.faulty_s3 import FaultyS3, error
 from lakefs_gc_tests.support.killed_copy import leave_unfinished
 
-ONE, TWO = "dc0gu11ksdual6uirqo0", "dc0gu11ksdual6uirqog"
+ONE, TWO = "ggenq03bneu0bh484i0g", "ggenq03bneu0bh484i10"
 """Ids of marks, as lakeFS generates them."""
+OBJECT = "dc0gu11ksdual6uirqo0"
+"""An id of an object, as many programs generate them."""
 
 
 def prune(store: ObjectStore, hours: float, repository: str = "lake") -> None:
@@ -63,6 +65,9 @@ def test_pruning_all_repositories_leaves_what_other_programs_write(
         f".lake/{ONE}/objects/a",
         f"lake/{ONE.upper()}/objects/a",
         "lake/videos/objects/a",
+        f"Films of Bob/{ONE}/objects/film.mp4",
+        f"LAKE/{ONE}/objects/a",
+        f"lake/{OBJECT}/objects/a",
     ]
     if kind == "s3":  # in a folder, the name of a temporary file shows whose it is
         others += [f"data/{ONE}/{TWO}", f"lake/{ONE}/film.mp4", f"lake/{ONE}/objects-of-others/a"]
@@ -87,6 +92,17 @@ def test_a_backup_whose_mark_has_another_id_is_known_by_its_record(tmp_path: Pat
     prune(store, 49, "")
     [write] = store.unfinished_below()
     assert write.key.startswith("lake/another/")
+
+
+@pytest.mark.parametrize("repository", ["", "lake-aside"])
+def test_what_is_below_a_backup_that_was_moved_stays_as_it_is(tmp_path: Path, repository: str) -> None:
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    write_complete_backup(store, "lake", ONE)
+    leave_unfinished(store, f"lake/{ONE}/objects/data/s/a")
+    (tmp_path / "lake").rename(tmp_path / "lake-aside")
+    prune(store, 49, repository)
+    [write] = store.unfinished_below()
+    assert write.key.startswith("lake-aside/")
 
 
 @pytest.mark.parametrize("repository", ["", "postgres"])
