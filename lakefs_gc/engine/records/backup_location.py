@@ -11,7 +11,13 @@ from pathlib import Path
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings, Settings
 from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths, BackupStart
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.errors import BackupError, ConfigurationError, LakeFSGCError, ObjectNotFoundError
+from lakefs_gc.errors import (
+    BackupError,
+    ConfigurationError,
+    CorruptFileError,
+    LakeFSGCError,
+    ObjectNotFoundError,
+)
 from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
 from lakefs_gc.formats.report import report_paths
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -217,7 +223,56 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
     return read_backup(store, complete[0])
 
 
-def note_backup_start(store: ObjectStore, mark: Mark, now: Callable[[], datetime]) -> None:
-    """Write the note that a backup of this mark has begun, by which an unfinished one is found and pruned."""
-    note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository)
-    store.put(BackupPaths(mark.repository, mark.mark_id).began, note.to_json())
+def begin_backup(
+    store: ObjectStore, mark: Mark, server: dict[str, str], now: Callable[[], datetime]
+) -> tuple[BackupPaths, Backup | None]:
+    """Write the note that a backup of a mark has begun, by which an unfinished one is found and pruned.
+
+    Return its paths, and its manifest if the mark has a complete backup. ``server`` is the ``ServerIdentity`` as JSON.
+
+    Raises ``BackupError`` if the folder has a backup of another mark, or of an unknown one. Marks of lakeFS's client
+    may have the same id: on two servers, or because a setting (``lakefs.gc.mark_id``) names them all alike.
+    """
+    paths = BackupPaths(mark.repository, mark.mark_id)
+    found = _record_in(store, paths)
+    if found and (differing := _differing(found, mark, server)):
+        raise BackupError(
+            f"{store.location.folder_url}{paths.folder} has a backup of another mark with this id: {differing}",
+            remedy="Move that folder out of the folder of the repository, or set backup.url to a location that only "
+            "this server uses. Then back up again",
+        )
+    note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository, server)
+    store.put(paths.began, note.to_json())
+    return paths, found if isinstance(found, Backup) else None
+
+
+def _record_in(store: ObjectStore, paths: BackupPaths) -> Backup | BackupStart | None:
+    """Return the manifest of a backup. If it has none, or a damaged one, return the note of its begin; None: neither.
+
+    Raise ``BackupError`` if the only record is damaged: which mark the folder is of is unknown.
+    """
+    damaged: LakeFSGCError | None = None
+    for file, kind in ((paths.manifest, Backup), (paths.began, BackupStart)):
+        try:
+            return kind.from_json(store.read(file), file)
+        except ObjectNotFoundError:
+            continue
+        except (CorruptFileError, BackupError) as error:
+            damaged = error
+    if damaged is not None:
+        raise BackupError(
+            f"Which mark the backup in {store.location.folder_url}{paths.folder} is of is unknown: {damaged.message}",
+            remedy="Bring the file back from an earlier version of the backup location, or move the folder away. Then "
+            "back up again",
+        )
+    return None
+
+
+def _differing(found: Backup | BackupStart, mark: Mark, server: dict[str, str]) -> str:
+    """Return what shows that a record is of another mark; empty if nothing does."""
+    compared = (
+        ("digest", found.mark_digest, mark.digest),
+        ("namespace", found.namespace, mark.namespace),
+        ("server", found.server or server, server),  # an earlier version did not record it
+    )
+    return ", ".join(f"its {name} is {theirs}, not {ours}" for name, theirs, ours in compared if theirs != ours)

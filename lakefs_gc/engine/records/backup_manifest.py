@@ -38,7 +38,7 @@ SIZE_ONLY = "size only"
 """The proof of a copy whose original did not exist any more: it was compared with the size that the mark records."""
 
 _VERSION = 2
-"""The version of the note of a backup. Version 1 did not name the repository."""
+"""The version of manifests and notes. Those of version 1 do not name the server, and the notes no repository."""
 _UNFINISHED = re.compile(rf"([^/]+)/([^/]+)/(?:objects/.+|(?:.+/)?{TEMPORARY.pattern})", re.DOTALL)
 """The keys of writes of a backup that did not end: only copies are uploaded in parts, all else is one request."""
 
@@ -103,9 +103,13 @@ class BackupPaths:
 
 @record
 class Backup(SealedRecord):
-    """The manifest of a complete backup. ``outcomes`` and ``proofs`` count objects; ``digest`` covers the rest."""
+    """The manifest of a complete backup. ``outcomes`` and ``proofs`` count objects; ``digest`` covers the rest.
+
+    ``server`` is the ``ServerIdentity`` of the mark as JSON; None if an earlier version wrote the manifest.
+    """
 
     kind = "a manifest of a backup"
+    current_version = _VERSION
     version_keys = MappingProxyType({1: "format_version"})
     remedy = "Back the mark up again"
 
@@ -119,6 +123,8 @@ class Backup(SealedRecord):
     copied_bytes: int
     proofs: dict[str, int]
     version: str
+    server: dict[str, str] | None = None
+    schema_version: int = field(default=_VERSION, kw_only=True)
 
     @property
     def paths(self) -> BackupPaths:
@@ -128,6 +134,11 @@ class Backup(SealedRecord):
     def objects(self) -> int:
         """How many objects can be restored."""
         return self.outcomes[COPIED]
+
+    @classmethod
+    def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
+        """Return the fields. A manifest of version 1 names no server."""
+        return content if version == _VERSION else {"server": None} | content
 
     @classmethod
     def changed(cls, file: str) -> BackupError:
@@ -142,7 +153,7 @@ class Backup(SealedRecord):
 class BackupStart(DurableRecord):
     """The note that a backup was begun, by which an unfinished one is found and pruned.
 
-    ``repository`` is empty if an earlier version wrote the note.
+    If an earlier version wrote the note, ``repository`` is empty. ``server`` is that of the manifest.
     """
 
     kind = "the note of a backup"
@@ -156,9 +167,10 @@ class BackupStart(DurableRecord):
     mark_digest: str
     began_at: Time
     repository: str = ""
+    server: dict[str, str] | None = None
     schema_version: int = field(default=_VERSION, kw_only=True)
 
     @classmethod
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
-        """Return the fields. A note of version 1 names no repository."""
-        return content if version == _VERSION else {"repository": ""} | content
+        """Return the fields. A note of version 1 names no repository and no server."""
+        return content if version == _VERSION else {"repository": "", "server": None} | content

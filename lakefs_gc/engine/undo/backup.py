@@ -23,13 +23,13 @@ from pyspark.sql import functions as F
 
 from lakefs_gc import __version__
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.records.backup_location import note_backup_start, read_backup
+from lakefs_gc.engine.records.backup_location import begin_backup
 from lakefs_gc.engine.records.backup_manifest import COPIED, FAILED, OUTCOMES, SIZE_ONLY, Backup, BackupPaths
 from lakefs_gc.engine.records.backup_marker import write_marker
 from lakefs_gc.engine.records.backup_notes import note_backup_place
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.mark_objects import read_marked
-from lakefs_gc.engine.run import RunContext
+from lakefs_gc.engine.run import RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
@@ -101,16 +101,16 @@ def backup(
     """Copy the objects of a mark. Columns of the result: ``schemas.BACKUP``, one row for each marked object.
 
     ``store`` is the namespace, ``location`` comes from ``open_backup_location``. Raises ``MarkError`` before
-    the first copy if the mark's parts do not hold the objects that its manifest counts, and ``BackupError`` instead of
-    replacing a complete backup of this mark by one with fewer copies.
+    the first copy if the mark's parts do not hold the objects that its manifest counts. Raises ``BackupError`` as
+    ``begin_backup``, and instead of replacing a complete backup of this mark by one with fewer copies.
     """
     spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
-    paths = BackupPaths(mark.repository, mark.mark_id)
+    server = _server_of(context, mark)
     target = context.open_store(location)
     write_marker(target)
+    paths, earlier = begin_backup(target, mark, server, clock)
     note_backup_place(context.open_store(store), mark, location.url)
-    note_backup_start(target, mark, clock)
     recorded = _read_records(spark, location, paths, cores)
     _keep_plan(context, store, mark, recorded, run_key)
     plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
@@ -123,13 +123,13 @@ def backup(
             .agg(F.sum("objects"))
             .collect()
         )
-        # Only the objects of this mark: the location may have records of an earlier mark with the same id.
+        # Only the objects of this mark: a location of an earlier version may have records of a mark with the same id.
         outcomes = _read_records(spark, location, paths, cores).join(plan.select("address"), "address", "left_semi")
         result = _result(mark, outcomes)
         if not result.objects[FAILED]:
             parts = _write_contents(location, paths, outcomes, mark.candidates)
-            manifest = _manifest(mark, parts, result, clock)
-            _refuse_fewer_copies(target, manifest)
+            manifest = _manifest(mark, server, parts, result, clock)
+            _refuse_fewer_copies(target, manifest, earlier)
             target.put(paths.manifest, manifest.to_json())
             result = replace(result, backup=manifest)
             logger.info(
@@ -140,6 +140,13 @@ def backup(
             )
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "place": f"{location.folder_url}{paths.folder}"}
     return StageOutput(outcomes, began_at, facts), result
+
+
+def _server_of(context: RunContext, mark: Mark) -> dict[str, str]:
+    """Return the server that a mark records, as JSON. A mark of lakeFS's own client records none."""
+    if mark.is_ours:
+        return dict(mark.run.get("server") or {})
+    return asdict(ServerIdentity.of(context.server, context.server.repository(mark.repository)))
 
 
 def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: DataFrame, run_key: str) -> None:
@@ -299,7 +306,9 @@ def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:
     return BackupResult(mark.mark_id, objects, size_bytes, dict(sorted(proofs.items())), None)
 
 
-def _manifest(mark: Mark, parts: tuple[MarkPart, ...], result: BackupResult, clock: Clock) -> Backup:
+def _manifest(
+    mark: Mark, server: dict[str, str], parts: tuple[MarkPart, ...], result: BackupResult, clock: Clock
+) -> Backup:
     if sum(part.objects for part in parts) != mark.candidates:
         raise BackupIncompleteError(
             f"Only {sum(part.objects for part in parts):,} of {mark.candidates:,} objects of mark {mark.mark_id} were "
@@ -317,16 +326,13 @@ def _manifest(mark: Mark, parts: tuple[MarkPart, ...], result: BackupResult, clo
         copied_bytes=result.size_bytes[COPIED],
         proofs=result.proofs,
         version=__version__,
+        server=server,
     ).sealed()
 
 
-def _refuse_fewer_copies(store: ObjectStore, manifest: Backup) -> None:
+def _refuse_fewer_copies(store: ObjectStore, manifest: Backup, earlier: Backup | None) -> None:
     """Raise ``BackupError`` if the mark has a complete backup with more copies: the others may come back."""
-    try:
-        earlier = read_backup(store, manifest.paths)
-    except (BackupError, CorruptFileError):
-        return  # none, or a damaged one, whose remedy is another backup
-    if earlier.mark_digest == manifest.mark_digest and earlier.objects > manifest.objects:
+    if earlier and earlier.objects > manifest.objects:
         raise BackupError(
             f"The backup of mark {manifest.mark_id} has {earlier.objects:,} copies by its manifest, but only "
             f"{manifest.objects:,} exist now, and the other objects do not exist any more. The manifest stays as it is",

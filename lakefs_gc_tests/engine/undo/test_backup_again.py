@@ -14,11 +14,14 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
 from lakefs_gc.engine.undo.restore_source import find_restore_source
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, RestoreIncompleteError
+from lakefs_gc.formats.durable_record import as_written, digest_of
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
+from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector
-from lakefs_gc_tests.support.lake import LakeRepository
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 CONTENTS = {f"data/s/{number}": f"content {number}".encode() for number in range(4)}
 
@@ -117,6 +120,89 @@ def test_a_manifest_is_not_replaced_by_one_with_fewer_copies(
     assert place.store.read(paths.manifest) == good
     place.store.delete_many([paths.manifest])
     assert place.back_up(spark, collector, mark).outcomes["data/s/1"] == "already_gone"
+
+
+@pytest.mark.parametrize("namespace", ["", "local://copy-of-lake"])
+def test_two_servers_with_marks_of_one_id_do_not_share_a_backup(
+    spark: SparkSession, tmp_path: Path, place: Backups, namespace: str
+) -> None:
+    """Of lakeFS's own client. Copies and records of the one must not count for the other, nor be overwritten."""
+    with Lake(tmp_path / "a") as of_a, Lake(tmp_path / "b") as of_b:
+        a, b = of_a.repository(), of_b.repository("lake", namespace) if namespace else of_b.repository()
+        collectors = []
+        for repository, content in ((a, b"AAAA"), (b, b"BBBB")):
+            repository.put_stray("data/s/same", content)
+            write_client_mark(repository.store, UNIFIED, ["data/s/same"], cutoff=utc_now())
+            collectors.append(Collector(spark, repository))
+        first, second = (collector.read_mark("m1") for collector in collectors)
+        place.back_up(spark, collectors[0], first)
+        paths = BackupPaths("lake", "m1")
+        recorded = [place.store.read(file) for file in (paths.manifest, paths.began)]
+        for file in ([], [paths.manifest]):
+            place.store.delete_many(file)
+            with pytest.raises(
+                BackupError, match="has a backup of another mark with this id: its digest is"
+            ) as refused:
+                place.back_up(spark, collectors[1], second)
+            assert ("its namespace is" in refused.value.message) == bool(namespace)
+            assert "its server is" in refused.value.message
+        assert place.store.read(paths.began) == recorded[1]
+        place.store.put(paths.manifest, recorded[0])
+        assert place.copies(first) == {"data/s/same": b"AAAA"}
+        assert place.back_up(spark, collectors[0], first).outcomes == {"data/s/same": "copied"}
+
+
+def test_an_id_of_a_mark_that_is_used_again_gets_no_backup(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    """Until the backup of the first mark is moved away."""
+    for key in ("data/s/monday", "data/s/tuesday"):
+        repository.put_stray(key, key.encode())
+    collector = Collector(spark, repository)
+    for key in ("data/s/monday", "data/s/tuesday"):
+        write_client_mark(repository.store, UNIFIED, [key], cutoff=utc_now())
+        mark = collector.read_mark("m1")
+        if key == "data/s/tuesday":
+            with pytest.raises(BackupError, match="of another mark") as refused:
+                place.back_up(spark, collector, mark)
+            assert "Move that folder" in refused.value.remedy
+            root = Path(place.location.url.removeprefix("file://"))
+            (root / "lake").rename(root / "monday")
+        assert place.back_up(spark, collector, mark).outcomes == {key: "copied"}
+        assert set(place.copies(mark)) == {key}
+
+
+def test_a_damaged_record_is_replaced_only_if_another_one_names_the_mark(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    collector, mark = backed_up(spark, repository, place)
+    paths = BackupPaths("lake", mark.mark_id)
+    place.store.put(paths.manifest, b"{}")
+    assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
+    assert read_backup(place.store, paths).objects == len(CONTENTS)
+    place.store.put(paths.began, b"{}")
+    assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
+    for lost in (paths.manifest, paths.began):
+        place.store.put(lost, b"{}")
+    with pytest.raises(BackupError, match=r"Which mark the backup in .* is of is unknown"):
+        place.back_up(spark, collector, mark)
+    assert place.store.read(paths.began) == b"{}"
+
+
+def test_a_backup_of_an_earlier_version_names_no_server_and_continues(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    collector, mark = backed_up(spark, repository, place)
+    paths = BackupPaths("lake", mark.mark_id)
+    content = read_backup(place.store, paths).content()
+    assert content.pop("server") == mark.run["server"]
+    del content["schema_version"]
+    content = content | {"format_version": 1, "digest": ""}
+    earlier = as_written(content | {"digest": digest_of(content)}, sort_keys=True)
+    place.store.put(paths.manifest, earlier)
+    assert read_backup(place.store, paths).server is None
+    place.back_up(spark, collector, mark)
+    assert read_backup(place.store, paths).server == mark.run["server"]
 
 
 def test_a_restore_of_a_backup_without_any_copy_fails(
