@@ -32,7 +32,7 @@ _DELETES_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class Pruned:
-    """``removed`` backups, and expired ones that were ``kept``, each with the reason why its sweep is unknown."""
+    """``removed`` backups, and expired ones that were ``kept``, each with the reason."""
 
     removed: list[ListedBackup]
     kept: list[tuple[ListedBackup, str]]
@@ -49,8 +49,8 @@ def prune_backups(
     """Remove the backups of a repository that are older than ``keep_days``, and what killed backups of it left.
 
     An empty ``repository`` stands for all that have, or had, a backup in the location. ``store`` is the backup
-    location; ``open_namespace`` opens the store of a namespace, given its URL. Raises ``BackupError`` if a backup
-    cannot be removed.
+    location; ``open_namespace`` opens the store of a namespace, given its URL. A backup that cannot be removed counts
+    as kept.
     """
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
@@ -70,9 +70,10 @@ def prune_backups(
             return since is not None and since + timedelta(days=keep_days) <= now
 
         try:
-            if not (is_expired() and _withdraw(store, listed.paths, is_expired)):
+            if not _remove(store, listed.paths, is_expired):
                 continue
         except LakeFSGCError as error:
+            # Another one must not stay because of this one, and no backup fails that prunes at its end.
             logger.warning(
                 "the expired backup of mark %s of repository %s is kept: %s",
                 listed.mark_id,
@@ -81,7 +82,6 @@ def prune_backups(
             )
             pruned.kept.append((listed, error.message))
             continue
-        _remove(store, listed.paths)
         logger.info("removed the backup of mark %s of repository %s", listed.mark_id, listed.repository)
         pruned.removed.append(listed)
 
@@ -186,11 +186,35 @@ def _began_at(store: ObjectStore, summary: str) -> str:
     return f"{datetime.fromisoformat(began_at):{SEQUENCE_FORMAT}}" if began_at else ""
 
 
+def _remove(store: ObjectStore, paths: BackupPaths, is_expired: Callable[[], bool]) -> bool:
+    """Delete a backup if it is expired, and return whether it was.
+
+    The manifest goes first, so that a backup that is only partly deleted counts as incomplete. The note of its begin
+    goes last, so that the next pruning finds the rest and deletes it. Nothing is deleted of a folder that cannot be
+    listed, for example because of a symbolic link in it.
+    """
+    if not is_expired():
+        return False
+    for _ in store.list(paths.folder):
+        pass
+    if not _withdraw(store, paths, is_expired):
+        return False
+    batch_of_keys: list[str] = []
+    for batch in store.list(paths.folder):
+        batch_of_keys += (key for key in batch.column("address").to_pylist() if key != paths.began)
+        while len(batch_of_keys) >= _DELETES_AT_ONCE:
+            _delete(store, batch_of_keys[:_DELETES_AT_ONCE])
+            batch_of_keys = batch_of_keys[_DELETES_AT_ONCE:]
+    _delete(store, batch_of_keys)
+    _delete(store, [paths.began])
+    return True
+
+
 def _withdraw(store: ObjectStore, paths: BackupPaths, is_expired: Callable[[], bool]) -> bool:
     """Delete the manifest of a backup, and return whether the backup is expired even then; else put the manifest back.
 
-    The manifest goes first, so that a backup that is only partly deleted counts as incomplete, and no sweep that needs
-    it begins. A sweep that began shortly before has written its claim, which this second look finds (``claim_backup``).
+    Without it, no sweep that needs the backup begins. A sweep that began shortly before has written its claim, which
+    this second look finds (``claim_backup``).
     """
     manifest = store.read(paths.manifest) if store.stat_many([paths.manifest]) else None
     _delete(store, [paths.manifest])
@@ -201,21 +225,6 @@ def _withdraw(store: ObjectStore, paths: BackupPaths, is_expired: Callable[[], b
         if not is_still_expired and manifest is not None:
             store.put(paths.manifest, manifest)
     return is_still_expired
-
-
-def _remove(store: ObjectStore, paths: BackupPaths) -> None:
-    """Delete the rest of a backup.
-
-    The note of its begin goes last, so that the next pruning finds the rest and deletes it.
-    """
-    batch_of_keys: list[str] = []
-    for batch in store.list(paths.folder):
-        batch_of_keys += (key for key in batch.column("address").to_pylist() if key != paths.began)
-        while len(batch_of_keys) >= _DELETES_AT_ONCE:
-            _delete(store, batch_of_keys[:_DELETES_AT_ONCE])
-            batch_of_keys = batch_of_keys[_DELETES_AT_ONCE:]
-    _delete(store, batch_of_keys)
-    _delete(store, [paths.began])
 
 
 def _delete(store: ObjectStore, keys: list[str]) -> None:

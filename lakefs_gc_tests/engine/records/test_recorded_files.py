@@ -105,7 +105,7 @@ FACTS_OF_SWEEPS = {
     "unreadable",
 }
 """What a sweep reads in the field ``run`` of a mark; the rest of it is for people."""
-MAY_BE_NULL = {("candidate_bytes",), ("rules",), ("run", "named_at_root")}
+MAY_BE_NULL = {("candidate_bytes",), ("rules",), ("run", "named_at_root"), ("server",)}
 
 
 def required_fields(content: Any, *path: str | int) -> Iterator[FieldPath]:

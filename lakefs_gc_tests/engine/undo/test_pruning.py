@@ -23,7 +23,7 @@ from lakefs_gc.engine.records.restore_log import begin_restore, notes
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import BackupError, StoreUnavailableError
+from lakefs_gc.errors import StoreUnavailableError
 from lakefs_gc.storage.base import Deletions, ObjectInfo, ObjectStore
 from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.local import LocalStore
@@ -369,14 +369,37 @@ def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: L
         return deleted(request.keys, {kept: ("AccessDenied", "told by the test")})
 
     server.faults.append(refuse)
-    with pytest.raises(BackupError, match=r"cannot be removed, e\.g\. lake/m1/objects/data/s/one: AccessDenied"):
-        prune_backups(store, "lake", _DAYS, later, open_namespace)
+    found = prune_backups(store, "lake", _DAYS, later, open_namespace)
+    [(_, why)] = found.kept
+    assert found.removed == []
+    assert "cannot be removed, e.g. lake/m1/objects/data/s/one: AccessDenied" in why
     (left,) = list_backups(store)
     assert left.problem == "not complete", "without its manifest it is no backup"
     server.faults.clear()
     assert [listed.mark_id for listed in prune_backups(store, "lake", _DAYS, later, open_namespace).removed] == ["m1"]
     assert server.objects == {}
     assert opened == ["local://lake/"] * 2
+
+
+def test_a_backup_that_cannot_be_listed_stays_whole_and_hinders_no_other(tmp_path: Path) -> None:
+    """Its copies lie behind a symbolic link, for example because its disk was full."""
+    (tmp_path / "backups").mkdir()
+    place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
+    backups = [write_complete_backup(place, "lake", mark_id) for mark_id in ("m1", "m2")]
+    for backup in backups:
+        namespace.put(MarkPaths.of(backup.mark_id).summary, b"{}")
+    copies = tmp_path / "backups" / backups[1].paths.objects  # listed first: the newest mark is
+    copies.rename(tmp_path / "bigger disk")
+    copies.symlink_to(tmp_path / "bigger disk")
+    later = utc_now() + timedelta(days=_DAYS + 1)
+    for removed in (["m1"], []):
+        found = prune_backups(place, "lake", _DAYS, later, lambda _: namespace)
+        assert [listed.mark_id for listed in found.removed] == removed
+        [(kept, why)] = found.kept
+        assert kept.mark_id == "m2"
+        assert "symbolic link" in why
+        assert read_backup(place, backups[1].paths) == backups[1]
+        assert (tmp_path / "bigger disk" / "data/s/one").exists()
 
 
 @pytest.mark.parametrize(("lost", "lacking"), [("", "summary.json"), ("lakefs-gc/", "lakefs-gc/approval.json")])
