@@ -126,7 +126,12 @@ def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
     open_backup_location(settings, server)
     now = checked_store_time(store, settings.safety, utc_now)
     return prune_backups(
-        store, repository, settings.backup.keep_days, now, lambda namespace: open_store(settings.reach(namespace))
+        store,
+        repository,
+        settings.backup.keep_days,
+        now,
+        lambda namespace: open_store(settings.reach(namespace)),
+        server.endpoint_url,
     )
 
 

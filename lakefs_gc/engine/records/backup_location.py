@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -126,7 +126,8 @@ class ListedBackup:
     """One backup in a listing. ``problem`` is why it is incomplete, or empty; then the numbers are zero.
 
     ``namespace`` is that of the mark; empty if it is unknown. ``misplaced`` is why the records do not show that the
-    folder is the one of this backup: somebody may have moved or copied it.
+    folder is the one of this backup: somebody may have moved or copied it. ``server`` is the URL of the lakeFS server;
+    empty if an earlier version made the backup.
     """
 
     repository: str
@@ -138,6 +139,7 @@ class ListedBackup:
     namespace: str
     problem: str = ""
     misplaced: str = ""
+    server: str = ""
 
     @property
     def paths(self) -> BackupPaths:
@@ -170,8 +172,12 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
         problem = error.message if paths.manifest in files else "not complete"
         began = files[paths.began].last_modified if paths.began in files else None
         start = _noted_start(store, paths) if began else None
-        namespace, why = (start.namespace, misplaced(start, paths)) if start else ("", "")
-        return ListedBackup(paths.repository, paths.mark_id, began, 0, 0, "", namespace, problem, why)
+        unfinished = ListedBackup(paths.repository, paths.mark_id, began, 0, 0, "", "", problem)
+        if not start:
+            return unfinished
+        return replace(
+            unfinished, namespace=start.namespace, misplaced=misplaced(start, paths), server=_endpoint_of(start)
+        )
     if why := misplaced(backup, paths):
         return ListedBackup(
             paths.repository, paths.mark_id, backup.created_at, 0, 0, "", backup.namespace, why, misplaced=why
@@ -184,7 +190,12 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
         backup.copied_bytes,
         backup.mark_digest,
         backup.namespace,
+        server=_endpoint_of(backup),
     )
+
+
+def _endpoint_of(found: Backup | BackupStart) -> str:
+    return (found.server or {}).get("endpoint_url", "")
 
 
 def _noted_start(store: ObjectStore, paths: BackupPaths) -> BackupStart | None:

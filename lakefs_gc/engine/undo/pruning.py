@@ -4,7 +4,8 @@ So deleted objects can be restored for that long. A backup stays while its mark,
 swept, or while a sweep of the mark has begun and not ended. The approvals, the ledger, the claims and the summaries of
 the sweeps lie beside the mark, in the namespace that the backup records: two servers may share a backup location and
 have different repositories of one name. If that namespace cannot be read, the backup stays (rule 12). So does a folder
-whose records name another repository or mark: somebody moved or copied it, perhaps to keep it.
+whose records name another repository or mark: somebody moved or copied it, perhaps to keep it. A backup of another
+server stays, too: a copy of an installation has the same namespaces, but does not learn what becomes of the marks.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from lakefs_gc.storage.base import ObjectStore, written_at
 logger = logging.getLogger(__name__)
 
 _DELETES_AT_ONCE = 1000
+_DELETE_IT = "If you no longer need this backup, delete its folder in the backup location"
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,18 @@ def kept_facts(listed: ListedBackup, why: str) -> dict[str, str]:
 
 
 def prune_backups(
-    store: ObjectStore, repository: str, keep_days: float, now: datetime, open_namespace: Callable[[str], ObjectStore]
+    store: ObjectStore,
+    repository: str,
+    keep_days: float,
+    now: datetime,
+    open_namespace: Callable[[str], ObjectStore],
+    endpoint_url: str = "",
 ) -> Pruned:
     """Remove the backups of a repository that are older than ``keep_days``, and what killed backups of it left.
 
     An empty ``repository`` stands for all that have, or had, a backup in the location. ``store`` is the backup
-    location; ``open_namespace`` opens the store of a namespace, given its URL. A backup that cannot be removed counts
-    as kept.
+    location; ``open_namespace`` opens the store of a namespace, given its URL. ``endpoint_url`` is that
+    of the lakeFS server: backups that record another one stay. A backup that cannot be removed counts as kept.
     """
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
@@ -66,6 +73,7 @@ def prune_backups(
             continue
 
         def is_expired(listed: ListedBackup = listed, made_at: datetime = made_at) -> bool:
+            _refuse_unclear(listed, endpoint_url)
             since = _kept_since(listed, made_at, open_once)
             return since is not None and since + timedelta(days=keep_days) <= now
 
@@ -94,6 +102,22 @@ def prune_backups(
     return pruned
 
 
+def _refuse_unclear(listed: ListedBackup, endpoint_url: str) -> None:
+    """Raise ``BackupError`` for a backup whose sweep this server cannot know about."""
+    if not listed.namespace:
+        raise BackupError(
+            "The backup does not record its namespace, so whether it was swept is unknown", remedy=_DELETE_IT
+        )
+    if listed.misplaced:
+        raise BackupError(f"Somebody moved or copied this folder: {listed.misplaced}", remedy=_DELETE_IT)
+    if listed.server and listed.server != endpoint_url:
+        # A copy of an installation has the same namespaces and marks, but not what happened to the marks since.
+        raise BackupError(
+            f"The backup was made with the lakeFS server {listed.server}, but this is {endpoint_url or 'unknown'}",
+            remedy=f"Prune with LAKECTL_SERVER_ENDPOINT_URL={listed.server}. {_DELETE_IT}",
+        )
+
+
 def _kept_since(
     listed: ListedBackup, made_at: datetime, open_namespace: Callable[[str], ObjectStore]
 ) -> datetime | None:
@@ -102,18 +126,15 @@ def _kept_since(
     Raises ``BackupError`` if its mark is not in the recorded namespace, or if the listing of the mark is not whole, and
     what opening and listing that namespace raise.
     """
-    remedy = "If you no longer need this backup, delete its folder in the backup location"
-    if not listed.namespace:
-        raise BackupError("The backup does not record its namespace, so whether it was swept is unknown", remedy=remedy)
-    if listed.misplaced:
-        raise BackupError(f"Somebody moved or copied this folder: {listed.misplaced}", remedy=remedy)
     namespace, paths = open_namespace(listed.namespace), MarkPaths.of(listed.mark_id)
     approvals = {paths.approval_of(only): only for only in Scope}
     summaries = {paths.sweep_summary_of(only): only for only in Scope}
     steps = [paths.summary, *approvals, *summaries]
     shown = namespace.stat_many(steps)
     if paths.summary not in shown:
-        raise BackupError(f"The mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=remedy)
+        raise BackupError(
+            f"The mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=_DELETE_IT
+        )
     # All times come from the listing, because HEAD reports whole seconds: the order of the writes decides.
     found = _list_mark(namespace, paths, steps)
     folder = paths.report.folder

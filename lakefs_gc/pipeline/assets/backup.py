@@ -70,6 +70,7 @@ def backup(
         settings.backup.keep_days,
         now,
         lambda namespace: run_context.open_store(settings.reach(namespace)),
+        server.endpoint_url,
     )
     context.add_output_metadata(metadata | pruned_metadata(pruned))
     return output

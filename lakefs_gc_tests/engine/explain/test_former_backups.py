@@ -169,7 +169,8 @@ def swept_and_pruned(spark: SparkSession, repository: LakeRepository, key: str, 
         return repository.store
 
     later = repository.store.now() + timedelta(days=31)
-    [removed] = prune_backups(backups.store, "lake", 30, later, open_namespace).removed
+    url = repository.lake.credentials.endpoint_url
+    [removed] = prune_backups(backups.store, "lake", 30, later, open_namespace, url).removed
     assert removed.mark_id == mark.mark_id
     return mark.mark_id
 

@@ -51,7 +51,8 @@ def prune(place: Backups, repository: LakeRepository, days: float) -> Pruned:
     """As a server does that has this repository's lake, so many days from now."""
     reach = repository.lake.settings.reach
     later = utc_now() + timedelta(days=days)
-    return prune_backups(place.store, "lake", _DAYS, later, lambda namespace: open_store(reach(namespace)))
+    url = repository.lake.credentials.endpoint_url
+    return prune_backups(place.store, "lake", _DAYS, later, lambda namespace: open_store(reach(namespace)), url)
 
 
 def pruned(place: Backups, repository: LakeRepository, days: float) -> list[str]:
@@ -190,10 +191,10 @@ def test_a_sweep_that_begins_while_its_backup_is_pruned_keeps_it(
 
     later = utc_now() + timedelta(days=31)
     manifest = place.store.read(BackupPaths("lake", mark.mark_id).manifest)
-    namespace = Namespace(repository.location)
+    namespace, url = Namespace(repository.location), repository.lake.credentials.endpoint_url
     for meanwhile, kept in ((fail, ["told by the test"]), (claim, [])):
         happens = meanwhile
-        found = prune_backups(Meanwhile(place.location), "lake", _DAYS, later, lambda _: namespace)
+        found = prune_backups(Meanwhile(place.location), "lake", _DAYS, later, lambda _: namespace, url)
         assert (found.removed, [why for _, why in found.kept]) == ([], kept)
         assert place.store.read(BackupPaths("lake", mark.mark_id).manifest) == manifest
         assert set(place.copies(mark)) == set(KEYS)
@@ -258,6 +259,12 @@ def test_the_sweep_of_one_part_does_not_end_that_of_the_other(
     assert pruned(place, repository, 31) == [mark.mark_id]
 
 
+def as_one_server(place: Backups, mark: Mark) -> None:
+    """Let a backup be one of a version that did not record the server."""
+    paths = BackupPaths("lake", mark.mark_id)
+    place.store.put(paths.manifest, replace(read_backup(place.store, paths), server=None).sealed().to_json())
+
+
 def test_a_server_with_another_repository_of_that_name_prunes_nothing(
     spark: SparkSession, repository: LakeRepository, place: Backups, tmp_path: Path
 ) -> None:
@@ -266,6 +273,7 @@ def test_a_server_with_another_repository_of_that_name_prunes_nothing(
     collector.approve(mark)
     collector.sweep(mark, live=[])
     ages(repository, MarkPaths.of(mark.mark_id).sweep_summary, 29)
+    as_one_server(place, mark)
     with Lake(tmp_path / "staging") as staging:
         other = staging.repository("lake")
         assert prune(place, other, 29).kept == []
@@ -283,6 +291,27 @@ def test_a_server_with_another_repository_of_that_name_prunes_nothing(
         assert len(list(list_backups(place.store))) == 1
         reads_it = prune_backups(place.store, "lake", _DAYS, later, lambda _: repository.store)
         assert (reads_it.removed, reads_it.kept) == ([], []), "two days after its sweep"
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_copy_of_an_installation_prunes_no_backup_of_the_original(
+    spark: SparkSession, repository: LakeRepository, place: Backups, tmp_path: Path, is_complete: bool
+) -> None:
+    """It has the same namespace and mark, but not the approval that the mark got after it was copied."""
+    collector, mark = backed_up(spark, repository, place)
+    if not is_complete:
+        place.store.delete_many([BackupPaths("lake", mark.mark_id).manifest])
+    with Lake(tmp_path / "staging") as staging:
+        copy = staging.repository("lake")
+        shutil.copytree(repository.folder, copy.folder, dirs_exist_ok=True)
+        collector.approve(mark)
+        assert pruned(place, repository, 31) == [], "approved and not swept"
+        found = prune(place, copy, 31)
+        assert found.removed == []
+        [(_, why)] = found.kept
+        urls = [each.credentials.endpoint_url for each in (repository.lake, staging)]
+        assert why == f"The backup was made with the lakeFS server {urls[0]}, but this is {urls[1]}"
+        assert set(place.copies(mark)) == set(KEYS)
 
 
 def test_a_backup_that_does_not_say_its_namespace_stays(

@@ -99,6 +99,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/test_pruning.py",
         "moved_or_copied",
     ),
+    never(
+        12,
+        "a backup of another server stays",
+        "engine/undo/pruning.py",
+        "listed.server and listed.server != endpoint_url",
+        "engine/undo/test_pruning.py",
+        "copy_of_an_installation",
+    ),
     Mutant(
         12,
         "pruning reads only folders that a repository may have",
