@@ -42,6 +42,7 @@ from lakefs_gc.errors import (
     MarkError,
     StoreUnavailableError,
 )
+from lakefs_gc.formats.address_readings import with_slashes
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.formats.parquet import parquet_bytes, read_columns
 from lakefs_gc.storage.base import ObjectStore
@@ -112,8 +113,10 @@ def backup(
     paths, earlier = begin_backup(target, mark, server, clock)
     note_backup_place(context.open_store(store), mark, location.url)
     recorded = _read_records(spark, location, paths, cores)
-    _keep_plan(context, store, mark, recorded, run_key)
+    slashed = _keep_plan(context, store, mark, recorded, run_key)
     plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
+    if slashed and with_slashes("\\", location.url) == "/":
+        _refuse_copies_of_one_name(plan, mark, location)
     with driver_errors(), RUN_PROGRESS.step("backup", ("objects", mark.candidates)):
         # The sum needs every row of every task, so this action makes all copies.
         (
@@ -149,7 +152,8 @@ def _server_of(context: RunContext, mark: Mark) -> dict[str, str]:
     return asdict(ServerIdentity.of(context.server, context.server.repository(mark.repository)))
 
 
-def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: DataFrame, run_key: str) -> None:
+def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: DataFrame, run_key: str) -> int:
+    """Write the plan of a backup to the workspace, and return how many addresses in it have backslashes."""
     plan = read_marked(context.spark, store, mark).join(
         # A copy that was compared only by its size is compared with its original, should that exist again.
         recorded.select(
@@ -169,7 +173,10 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
             plan.select("address", "size", "recorded"),
             context.clock(),
             {"mark_id": mark.mark_id},
-            {"misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX))},
+            {
+                "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
+                "slashed": F.count_if(F.col("address").contains("\\")),
+            },
         ),
     )
     if manifest.rows != mark.candidates or manifest.facts["misplaced"]:
@@ -178,6 +185,21 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
             f"{manifest.rows:,} different ones, {manifest.facts['misplaced']:,} of them at addresses that are never "
             "collected",
             remedy="Do not sweep this mark. Run `lakefs-gc mark` for a new one",
+        )
+    return int(manifest.facts["slashed"])
+
+
+def _refuse_copies_of_one_name(plan: DataFrame, mark: Mark, location: StoreLocation) -> None:
+    """Raise ``BackupError`` if a store that converts backslashes would keep one copy for two objects of a mark."""
+    named = plan.select("address", F.translate("address", "\\", "/").alias("copy"))
+    alike = named.where(F.col("address") != F.col("copy")).select("copy").distinct()
+    of_one_copy = F.sort_array(F.collect_list("address")).alias("addresses")
+    objects = named.join(alike, "copy", "left_semi").groupBy("copy").agg(of_one_copy)
+    for copy, addresses in objects.where(F.size("addresses") > 1).limit(1).collect():
+        raise BackupError(
+            f"Objects of mark {mark.mark_id} differ only in backslashes: {' and '.join(addresses)}. Stores like Azure "
+            f"and SeaweedFS convert them, and would keep one copy ({copy}) for all of them",
+            remedy=f"Set backup.url to a local folder, instead of {location.url}, and back up the same mark again",
         )
 
 

@@ -205,6 +205,27 @@ def test_a_backup_of_an_earlier_version_names_no_server_and_continues(
     assert read_backup(place.store, paths).server == mark.run["server"]
 
 
+def test_two_objects_that_would_have_one_copy_are_not_backed_up(
+    spark: SparkSession, repository: LakeRepository, s3_namespace: StoreLocation, place: Backups
+) -> None:
+    """SeaweedFS converts backslashes, and a folder does not. The second attempt must not count one copy for both."""
+    contents = {r"data/s/a\b": b"one", "data/s/a/b": b"two", r"data/s\c": b"ccc"}
+    for key, content in contents.items():
+        repository.put_stray(key, content)
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*contents)
+    in_s3 = Backups(StoreLocation(f"{s3_namespace.url}-backups"))
+    for _ in range(2):
+        with pytest.raises(BackupError, match="differ only in backslashes: data/s/a/b and data/s/a") as refused:
+            in_s3.back_up(spark, collector, mark)
+        assert "Set backup.url to a local folder" in refused.value.remedy
+    assert in_s3.copies(mark) == {}
+    assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
+    assert place.copies(mark) == contents
+    alone = collector.mark_objects(r"data/s/a\b", r"data/s\c")
+    assert set(in_s3.back_up(spark, collector, alone).outcomes.values()) == {"copied"}
+
+
 def test_a_restore_of_a_backup_without_any_copy_fails(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:

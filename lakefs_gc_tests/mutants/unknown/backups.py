@@ -48,6 +48,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "one copy does not count for two objects",
+        "engine/undo/backup.py",
+        'if slashed and with_slashes("\\\\", location.url) == "/":',
+        "if False:",
+        "engine/undo/test_backup_again.py",
+        "one_copy",
+    ),
+    Mutant(
+        12,
         "a copy counts, also if its object does not exist any more",
         "engine/undo/copy_object.py",
         "    if facts is None:\n        return CopyRecord(planned.address, planned.size, ALREADY_GONE)",
