@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,6 +31,8 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.output import Output
 from lakefs_gc.units import human_bytes
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, An
     store = open_store(backup_location_of(settings.backup))
     pruned = _prune(settings, store, repository) if prune else None
     facts: dict[str, Any] = {"backups": [_facts(listed) for listed in list_backups(store, repository)]}
+    if repository and not facts["backups"] and not (pruned and pruned.removed):
+        logger.warning("repository %s has no backup in %s", repository, store.location.url)
     if pruned:
         facts["removed"] = [listed.mark_id for listed in pruned.removed]
         facts["kept"] = [kept_facts(*each) for each in pruned.kept]

@@ -33,6 +33,19 @@ def repository_or_none(name: str) -> str:
     return _repository(name) if name else ""
 
 
+def named_repository(name: str | None) -> str:
+    """Return the name of a repository, or nothing if it was omitted.
+
+    Raise ``ConfigurationError`` for an empty name. A script may pass a variable that is not set, and does not mean all
+    repositories.
+    """
+    if name == "":
+        raise ConfigurationError(
+            "The name of the repository is empty", remedy="Pass the name of a repository, or omit it"
+        )
+    return _repository(name) if name else ""
+
+
 Repository = Annotated[str, typer.Argument(help="Name of the repository.", callback=_repository)]
 MarkId = Annotated[str, typer.Option("--mark", metavar="ID", help="Id of a mark: `history` lists them.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]

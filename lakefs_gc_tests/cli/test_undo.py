@@ -157,6 +157,25 @@ def test_run_backs_up_what_it_must(lake: Storyteller, run: Run, place: Path) -> 
     assert any(place.rglob("objects/data/*"))
 
 
+def test_repositories_without_a_name_or_a_backup(lake: Storyteller, run: Run, place: Path) -> None:
+    """A script may pass an empty variable, or a wrong name."""
+    mark_id = "ft6vc2hksdue9brs3eog"
+    commands = {"backups": ["backups", "{}", "--prune"], "restore": ["restore", mark_id, "--repository", "{}"]}
+    for name, hint in (("", "name of the repository is empty"), ("Lake/main", "is not the name of a repository")):
+        for command in commands.values():
+            ended = run(*(name if part == "{}" else part for part in command))
+            assert (ended.exit_code, ended.out) == (2, ""), command
+            assert hint in ended.err
+    restored = run("restore", mark_id, "--repository", "no-such-lake")
+    assert (restored.exit_code, restored.out) == (3, "")
+    assert "Repository no-such-lake has no backup in" in restored.err
+    for options in ([], ["--prune"]):
+        listed = run("backups", "no-such-lake", "--json", *options)
+        assert (listed.exit_code, listed.json()["backups"]) == (0, [])
+        assert "repository no-such-lake has no backup in" in listed.err
+    assert "has no backup" not in run("backups").err
+
+
 def test_places_that_are_refused(lake: Storyteller, run: Run, tmp_path: Path) -> None:
     objects = tmp_path / "objects"
     cases = {

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakefs_gc.cli.options import OPTIONS, AsJSON, MarkId, Repository
+from lakefs_gc.cli.options import OPTIONS, AsJSON, MarkId, Repository, named_repository
 
 
 def backup(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
@@ -23,8 +23,12 @@ def backup(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> Non
 def restore(
     mark_id: Annotated[str, typer.Argument(metavar="MARK", help="Id of the mark whose objects to restore.")],
     repository: Annotated[
-        str, typer.Option(help="Its repository. Required if several repositories have a backup of this mark.")
-    ] = "",
+        str | None,
+        typer.Option(
+            help="Its repository. Required if several repositories have a backup of this mark.",
+            callback=named_repository,
+        ),
+    ] = None,
     prefix: Annotated[
         str, typer.Option(help="Restore only objects whose logical path in a commit, or address, has this prefix.")
     ] = "",
@@ -34,7 +38,7 @@ def restore(
     from lakefs_gc.cli import backup_runs  # loads Dagster and Spark, three seconds
 
     out = OPTIONS.output(json)
-    restored = backup_runs.restore(OPTIONS.settings(), out, mark_id, repository, prefix)
+    restored = backup_runs.restore(OPTIONS.settings(), out, mark_id, repository or "", prefix)
     facts = backup_runs.restore_facts(restored)
 
     def show_tables() -> None:
@@ -53,7 +57,10 @@ def restore(
 
 
 def backups(
-    repository: Annotated[str, typer.Argument(help="Name of a repository. Default: all repositories.")] = "",
+    repository: Annotated[
+        str | None,
+        typer.Argument(help="Name of a repository. Default: all repositories.", callback=named_repository),
+    ] = None,
     prune: Annotated[bool, typer.Option("--prune", help="First remove backups older than backup.keep_days.")] = False,
     json: AsJSON = False,
 ) -> None:
@@ -61,7 +68,7 @@ def backups(
     from lakefs_gc.cli import backup_runs  # loads Dagster and Spark, three seconds
 
     out = OPTIONS.output(json)
-    facts = backup_runs.backups(OPTIONS.settings(), repository, prune=prune)
+    facts = backup_runs.backups(OPTIONS.settings(), repository or "", prune=prune)
 
     def show_tables() -> None:
         out.show_backups(facts["backups"])

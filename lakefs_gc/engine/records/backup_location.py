@@ -220,7 +220,13 @@ def recorded_namespace(store: ObjectStore, paths: BackupPaths) -> str:
 def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backup:
     """Return the backup of a mark. Without a repository, raise ``BackupError`` unless exactly one has such a backup."""
     if repository:
-        return read_backup(store, BackupPaths(repository, mark_id))
+        paths_of_mark = BackupPaths(repository, mark_id)
+        if not store.list_level(f"{repository}/")[0]:
+            raise BackupError(
+                f"Repository {repository} has no backup in {store.location.url}",
+                remedy="Compare the name with those that `lakefs-gc backups` lists",
+            )
+        return read_backup(store, paths_of_mark)
     report_paths(mark_id)  # raises MarkError for an invalid id
     paths = [BackupPaths(name, mark_id) for name in repositories_in(store)[0]]
     manifests = store.stat_many([p.manifest for p in paths])
