@@ -125,7 +125,10 @@ def missing(
         if facts["old"]:
             unlisted_objects = _some_unlisted(found, facts["old"])
         if facts["absent"]:
-            found = found.join(_other_readings_of_listed(references, hashes), "address", "left_anti")
+            # Of what exists, the wrong sizes count all the same.
+            absent = found.where("is_absent")
+            lost = absent.join(_other_readings_of_listed(references, hashes), "address", "left_anti")
+            found = found.where(~F.col("is_absent")).unionByName(lost)
         absent = found.where("is_absent").select("address", "found_in")
         if counted or facts["unknown"]:
             hiding = found

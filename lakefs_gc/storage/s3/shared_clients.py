@@ -3,6 +3,8 @@
 A mark opens two stores for each repository of the server, mostly in one bucket. A client of boto3 takes 10 ms, and its
 first request a new connection. A small mark beside 14 other repositories created 45 clients, now 4, and takes 6.1 s,
 not 7.1 s (``spark.local.connect.reuse``, six runs in turns on 2 cores).
+
+A store with a limit of requests has a client of its own (``S3Store.limit_requests``): the limit is one of its work.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ class S3Store(ObjectStore):
         self.copy_limits = copy_limits or CopyLimits()
         self.bucket, self.root = _bucket_and_root(location)
         self._s3 = ProcessClient(partial(shared_client, self.bucket, self.retry))
+        self._has_own_client = False
 
     # -- listing ---------------------------------------------------------------------------------------------
 
@@ -131,6 +132,9 @@ class S3Store(ObjectStore):
 
     def limit_requests(self, per_second: float) -> None:
         """See ``ObjectStore``."""
+        if not self._has_own_client:
+            self._s3 = ProcessClient(partial(RetryingClient, self.bucket, self.retry))
+            self._has_own_client = True
         s3 = self._s3()
         if per_second != (s3.limit.per_second if s3.limit else 0):
             s3.limit = RequestLimit(per_second) if per_second else None

@@ -204,3 +204,27 @@ def test_an_optimized_listing_lacks_what_is_new_under_another_name(
         assert collector.manifest("store_listing").facts["mode"] == "optimized"
         assert live in marked(repository, mark)
         assert [check.name for check in mark.checks if check.blocks_sweep] == ["live_objects_exist"]
+
+
+def test_what_was_too_young_to_be_missed_is_not_taken_over(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a move to another store: the slices are old, and their objects have the time of the move."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        store_in_s3.server.faults.append(partial(ignore_case, store_in_s3))
+        monkeypatch.setattr(faulty_s3, "_OLD", utc_now() - timedelta(days=5))
+        live = f"data/{new_reversed_id(utc_now() - timedelta(days=30))}/part"
+        repository.store.put(live, b"live")
+        repository.put_stray(GARBAGE)
+        repository.stage("path", live.replace("part", "PART"), size_bytes=4)
+        repository.commit()
+        modes: tuple[tuple[Literal["clean", "optimized"], float], ...] = (("clean", 168.0), ("optimized", 24.0))
+        for mode, min_age_hours in modes:
+            safety = lake.settings.safety.model_copy(update={"min_age_hours": min_age_hours})
+            listing = ListingSettings(mode=mode)
+            settings = lake.settings.model_copy(update={"listing": listing, "safety": safety})
+            collector = Collector(spark, repository, settings=settings)
+            mark = collector.collect_and_mark()
+        assert collector.manifest("store_listing").facts["mode"] == "optimized"
+        assert marked(repository, mark) == {GARBAGE}

@@ -89,6 +89,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "an optimized listing takes over nothing that was too young to be missed",
+        "engine/collect/listing/earlier_listing.py",
+        'rows.where(F.col("last_modified") < F.lit(GCRun.of(self.listing.manifest).cutoff))',
+        "rows",
+        _TEST,
+        "too_young",
+    ),
+    Mutant(
+        12,
         "an optimized listing lists new slices whole",
         "engine/decide/missing.py",
         "taken_over_before = datetime.fromisoformat(facts[TAKEN_OVER_BEFORE])",

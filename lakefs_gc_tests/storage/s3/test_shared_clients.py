@@ -70,5 +70,19 @@ def test_threads_that_open_stores_at_once_share_a_client() -> None:
     assert len(set(map(id, clients))) == 1
 
 
+def test_a_limit_of_requests_is_one_of_its_store_only() -> None:
+    other = client_of()
+    limited, unlimited = (S3Store(StoreLocation("s3://bucket/repository/")) for _ in range(2))
+    assert limited._s3() is other
+    limited.limit_requests(5)
+    unlimited.limit_requests(0)
+    of_limit = limited._s3().limit
+    assert of_limit is not None
+    assert of_limit.per_second == 5
+    assert unlimited._s3().limit is client_of().limit is None
+    limited.limit_requests(5)
+    assert limited._s3().limit is of_limit, "the requests of before count"
+
+
 def test_an_error_does_not_show_the_environment() -> None:
     assert "environment" not in repr(shared_clients._Setup("bucket", RetryPolicy()))

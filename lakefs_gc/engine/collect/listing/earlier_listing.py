@@ -78,7 +78,9 @@ class EarlierListing:
         begun = recorded.where(F.col("outcome") == ledger.INTENT).select("address").distinct()
         absent = in_arrow(spread(begun, cores * _TASKS_PER_CORE, "address"), only_absent(store), "address string")
         rows = in_slices.join(gone.union(absent), "address", "left_anti")
-        return rows.select(*schemas.STORE_LISTING.names)
+        # Objects that were too young to be missed then: whether the store lists them by their names was not checked.
+        old = rows.where(F.col("last_modified") < F.lit(GCRun.of(self.listing.manifest).cutoff))
+        return old.select(*schemas.STORE_LISTING.names)
 
 
 def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | str:
@@ -114,7 +116,7 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
         return f"the listing of run {earlier_key} lacks objects that exist"
     if optimized_runs > settings.optimized_runs:
         return f"{settings.optimized_runs} consecutive listings were optimized"
-    before = earlier.started_at - timedelta(hours=settings.margin_hours)
+    before = min(earlier.started_at - timedelta(hours=settings.margin_hours), earlier.cutoff)
     folders, _ = context.open_store(run.store).list_level(_DATA)
     slices = [folder for folder in folders if is_taken_over(folder, before)]
     shards = sum(is_shard(folder.removeprefix(_DATA)) for folder in folders)

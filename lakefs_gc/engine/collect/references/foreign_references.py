@@ -2,7 +2,7 @@
 
 A zero-copy import stores full addresses, so a range of one repository can name an object of another. Every metadata
 file of every other visible repository is read, whatever its commit: more than necessary, never less. Entries that
-another repository has staged but not committed are in no file that a client can read.
+another repository has staged but not committed are in no such file, and are not read: a known limit.
 """
 
 from __future__ import annotations
