@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.records.backup_location import (
+from lakefs_gc.engine.records.backups.location import (
     ListedBackup,
     backup_location_of,
     list_backups,
     open_backup_location,
     read_backup,
 )
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.stored_marks import open_mark
 from lakefs_gc.engine.run import RunContext, checked_store_time
 from lakefs_gc.engine.undo import restore as stage

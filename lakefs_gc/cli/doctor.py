@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 from lakefs_gc.config import ServerCredentials, Settings
-from lakefs_gc.engine.records.backup_location import open_backup_location
+from lakefs_gc.engine.records.backups.location import open_backup_location
 from lakefs_gc.engine.run import effective_min_age_seconds, refuse_overlaps
 from lakefs_gc.engine.spark.compat import examine_spark
 from lakefs_gc.engine.spark.java import ensure_java, java_version

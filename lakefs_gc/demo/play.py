@@ -13,7 +13,7 @@ from pathlib import Path
 from lakefs_gc.demo import ui
 from lakefs_gc.demo.stage import LANDING, UNTIL_OLD_ENOUGH_SECONDS, Stage
 from lakefs_gc.demo.story import DAYS_DEFAULT, DAYS_MAIN, KEPT, REPOSITORY, Fate, Version
-from lakefs_gc.engine.records.backup_location import find_backup
+from lakefs_gc.engine.records.backups.location import find_backup
 from lakefs_gc.engine.records.ledger import RESURRECTED
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import read_part

@@ -11,8 +11,8 @@ from typing import Any
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.forecast.outlook import curve
 from lakefs_gc.engine.forecast.stored_runs import stored_forecast
-from lakefs_gc.engine.records.backup_location import backup_location_of, read_backup
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.location import backup_location_of, read_backup
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import MarkFacts, read_facts, report_key
 from lakefs_gc.engine.records.mark_history import history_of, state_of

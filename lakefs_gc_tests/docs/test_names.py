@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.records import backup_manifest, ledger
+from lakefs_gc.engine.records import ledger
+from lakefs_gc.engine.records.backups import manifest
 from lakefs_gc.engine.undo import restore
 from lakefs_gc_tests.docs import settings
 from lakefs_gc_tests.docs.checks_table import check_names
@@ -112,7 +113,7 @@ def test_every_outcome_is_explained() -> None:
     sections = dict(zip(("sweep", "backup", "restore"), text.split("\n## ")[1:], strict=False))
     for name, outcomes in (
         ("sweep", ledger.OUTCOMES),
-        ("backup", backup_manifest.OUTCOMES),
+        ("backup", manifest.OUTCOMES),
         ("restore", restore.OUTCOMES),
     ):
         assert re.findall(r"^\| `(\w+)` \|", sections[name], re.MULTILINE) == list(outcomes)

@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.records.backup_location import read_backup
-from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
+from lakefs_gc.engine.records.backups.location import read_backup
+from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.undo.backup import RECORD

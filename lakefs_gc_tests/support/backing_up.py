@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.records.backup_location import open_backup_location
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.location import open_backup_location
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.undo.backup import BackupResult, backup
 from lakefs_gc.storage.base import ObjectStore

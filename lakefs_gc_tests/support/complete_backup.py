@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc.engine.records.backup_manifest import COPIED, Backup, BackupStart
+from lakefs_gc.engine.records.backups.manifest import COPIED, Backup, BackupStart
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.storage.base import ObjectStore
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.records.backup_location import find_backup
+from lakefs_gc.engine.records.backups.location import find_backup
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.explain.copies import FORMER_LOCATION
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.approval import Approval
-from lakefs_gc.engine.records.backup_notes import noted_places
+from lakefs_gc.engine.records.backups.notes import noted_places
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
 from lakefs_gc.engine.records.mark_facts import MarkFacts, facts_key
 from lakefs_gc.engine.records.mark_parts import read_part

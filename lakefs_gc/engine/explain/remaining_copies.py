@@ -10,9 +10,9 @@ from lakefs_gc.config import REPOSITORY_NAME, BackupSettings
 from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION, Copies
 from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.explain.unfinished import find_of_removed_backups, find_parts, find_unfinished
-from lakefs_gc.engine.records.backup_location import recorded_namespace
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
-from lakefs_gc.engine.records.backup_marker import why_unproved
+from lakefs_gc.engine.records.backups.location import recorded_namespace
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.records.backups.marker import why_unproved
 from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.formats.addresses import namespaces_overlap
 from lakefs_gc.storage.base import ObjectStore

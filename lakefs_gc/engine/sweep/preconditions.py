@@ -18,8 +18,8 @@ from lakefs_gc.engine.records.approval import (
     refuse_part_approved,
     refuse_without_person,
 )
-from lakefs_gc.engine.records.backup_location import require_backup
-from lakefs_gc.engine.records.backup_manifest import Backup
+from lakefs_gc.engine.records.backups.location import require_backup
+from lakefs_gc.engine.records.backups.manifest import Backup
 from lakefs_gc.engine.records.check import CHECKS, refuse_failed_checks
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored

@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 
 from lakefs_gc import __version__
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.records.backup_location import begin_backup
-from lakefs_gc.engine.records.backup_manifest import COPIED, FAILED, OUTCOMES, SIZE_ONLY, Backup, BackupPaths
-from lakefs_gc.engine.records.backup_marker import write_marker
-from lakefs_gc.engine.records.backup_notes import note_backup_place
+from lakefs_gc.engine.records.backups.location import begin_backup
+from lakefs_gc.engine.records.backups.manifest import COPIED, FAILED, OUTCOMES, SIZE_ONLY, Backup, BackupPaths
+from lakefs_gc.engine.records.backups.marker import write_marker
+from lakefs_gc.engine.records.backups.notes import note_backup_place
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import RunContext, ServerIdentity

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.records.backup_location import backup_location_of, read_backup
-from lakefs_gc.engine.records.backup_manifest import COPIED, SIZE_ONLY, Backup
+from lakefs_gc.engine.records.backups.location import backup_location_of, read_backup
+from lakefs_gc.engine.records.backups.manifest import COPIED, SIZE_ONLY, Backup
 from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows

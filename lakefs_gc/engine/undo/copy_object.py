@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, FAILED, SIZE_ONLY, BackupPaths
+from lakefs_gc.engine.records.backups.manifest import ALREADY_GONE, COPIED, FAILED, SIZE_ONLY, BackupPaths
 from lakefs_gc.engine.undo.same_content import Proof, best_checksum, same_content
 from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.storage.base import ObjectStore

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_paths import commits_of, paths_in_commits
-from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, Backup
+from lakefs_gc.engine.records.backups.manifest import ALREADY_GONE, COPIED, Backup
 from lakefs_gc.engine.records.restore_log import (
     RESTORED,
     begin_restore,

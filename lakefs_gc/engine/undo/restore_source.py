@@ -9,8 +9,8 @@ import logging
 from dataclasses import dataclass
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.records.backup_location import find_backup, open_backup_location
-from lakefs_gc.engine.records.backup_manifest import Backup
+from lakefs_gc.engine.records.backups.location import find_backup, open_backup_location
+from lakefs_gc.engine.records.backups.manifest import Backup
 from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.errors import BackupError, NamespaceError
 from lakefs_gc.lakefs.client import LakeFSClient

@@ -3,7 +3,7 @@
 from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 
-from lakefs_gc.engine.records.backup_location import open_backup_location
+from lakefs_gc.engine.records.backups.location import open_backup_location
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.run import checked_store_time
 from lakefs_gc.engine.undo import backup as stage

@@ -4,8 +4,8 @@ from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 
 from lakefs_gc.engine.records.approval import VIA_DAGSTER
-from lakefs_gc.engine.records.backup_claim import claim_backup
-from lakefs_gc.engine.records.backup_location import backup_location_of
+from lakefs_gc.engine.records.backups.claim import claim_backup
+from lakefs_gc.engine.records.backups.location import backup_location_of
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep import sweep as stage

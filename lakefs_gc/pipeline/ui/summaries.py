@@ -11,7 +11,7 @@ from dagster import MetadataValue
 from lakefs_gc.engine.forecast.facts import ASSUMPTION, LIMITS, forecast_facts, metadata_facts, sampled
 from lakefs_gc.engine.forecast.outlook import Forecast
 from lakefs_gc.engine.records.approval import Approval
-from lakefs_gc.engine.records.backup_manifest import Backup
+from lakefs_gc.engine.records.backups.manifest import Backup
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import report_key
 from lakefs_gc.engine.records.stored_marks import Marked

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.explain.mark_records import Markings, find_markings
-from lakefs_gc.engine.records.backup_marker import write_marker
+from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import IncompleteAnswerError, NamespaceError
 from lakefs_gc.formats.ranges import read_metarange

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.explain.erasure import Verdict, erased_at
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.mark_facts import facts_key
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError
 from lakefs_gc.formats.durable_record import digest_of

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.erasure import Verdict
-from lakefs_gc.engine.records.backup_marker import write_marker
+from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_facts import facts_key
 from lakefs_gc.engine.undo.pruning import prune_backups

@@ -11,7 +11,7 @@ from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain import remaining_copies
 from lakefs_gc.engine.explain.copies import Copies
 from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
-from lakefs_gc.engine.records.backup_manifest import BackupPaths, BackupStart
+from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
 from lakefs_gc.errors import AccessDeniedError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectStore

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lakefs_gc.engine.records.approval import Approval
-from lakefs_gc.engine.records.backup_manifest import Backup
+from lakefs_gc.engine.records.backups.manifest import Backup
 from lakefs_gc.engine.records.check import Severity
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun

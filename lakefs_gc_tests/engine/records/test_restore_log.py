@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.approval import VIA_DAGSTER, read_approval
-from lakefs_gc.engine.records.backup_location import find_backup
+from lakefs_gc.engine.records.backups.location import find_backup
 from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes, read_restore_end

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
-from lakefs_gc.engine.records.backup_location import require_backup
+from lakefs_gc.engine.records.backups.location import require_backup
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.sweep.preconditions import refuse_unlisted_versions

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.records.backup_location import find_backup
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.location import find_backup
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.errors import RestoreIncompleteError

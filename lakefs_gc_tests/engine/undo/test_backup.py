@@ -18,14 +18,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.records.backup_location import (
+from lakefs_gc.engine.records.backups.location import (
     find_backup,
     list_backups,
     open_backup_location,
     read_backup,
     require_backup,
 )
-from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
+from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.undo.backup import RECORD, read_contents
 from lakefs_gc.engine.undo.backup_contents import refuse_lost_copies

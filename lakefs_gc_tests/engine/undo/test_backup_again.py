@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.records.backup_location import read_backup
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.location import read_backup
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
 from lakefs_gc.engine.undo.restore import RestoreResult, restore

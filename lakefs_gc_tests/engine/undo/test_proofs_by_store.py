@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.records.backup_manifest import COPIED, FAILED, BackupPaths
+from lakefs_gc.engine.records.backups.manifest import COPIED, FAILED, BackupPaths
 from lakefs_gc.engine.undo.copy_object import CopyRecord, Planned, copy_one
 from lakefs_gc.engine.undo.same_content import recorded_content
 from lakefs_gc.errors import BackupError

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakefs_gc.engine.records.backup_claim import claim_backup
-from lakefs_gc.engine.records.backup_location import list_backups, read_backup
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.claim import claim_backup
+from lakefs_gc.engine.records.backups.location import list_backups, read_backup
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.ledger import sequence_of
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, notes

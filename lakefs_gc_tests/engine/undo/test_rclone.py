@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.collect.references.commit_paths import commits_of
-from lakefs_gc.engine.records.backup_location import find_backup
-from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
+from lakefs_gc.engine.records.backups.location import find_backup
+from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.restore_log import notes
 from lakefs_gc.engine.spark.workers import WorkerError

@@ -85,7 +85,7 @@ def _read_mark(data: bytes) -> Any:
 
 
 def _backup_seeds() -> list[bytes]:
-    from lakefs_gc.engine.records.backup_manifest import Backup
+    from lakefs_gc.engine.records.backups.manifest import Backup
 
     backup = Backup(
         mark_id="ft6v5fpksdue9brs3v50",
@@ -103,7 +103,7 @@ def _backup_seeds() -> list[bytes]:
 
 
 def _read_backup(data: bytes) -> Any:
-    from lakefs_gc.engine.records.backup_manifest import Backup
+    from lakefs_gc.engine.records.backups.manifest import Backup
 
     return Backup.from_json(data, FILE)
 

@@ -25,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "copies and records of another mark with the same id are not those of this one",
-        "engine/records/backup_location.py",
+        "engine/records/backups/location.py",
         "found and (differing := _differing(found, mark, server))",
         "engine/undo/test_backup_again.py",
         "two_servers",
@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a backup of an unknown mark is not replaced",
-        "engine/records/backup_location.py",
+        "engine/records/backups/location.py",
         "damaged is not None",
         "engine/undo/test_backup_again.py",
         "damaged_record",
@@ -119,7 +119,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "pruning reads only folders that a repository may have",
-        "engine/records/backup_location.py",
+        "engine/records/backups/location.py",
         "[name for name in names if re.fullmatch(REPOSITORY_NAME, name)]",
         "[name for name in names if name]",
         "engine/undo/test_pruning.py",
@@ -146,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "an upload below a name that no repository can have is not one of a backup",
-        "engine/records/backup_manifest.py",
+        "engine/records/backups/manifest.py",
         "not re.fullmatch(REPOSITORY_NAME, self.repository)",
         "engine/undo/test_unfinished.py",
         "other_programs",
@@ -163,7 +163,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "only uploads of copies are uploads of a backup",
-        "engine/records/backup_manifest.py",
+        "engine/records/backups/manifest.py",
         "(?:objects/.+|",
         "(?:.+|",
         "engine/undo/test_unfinished.py",

@@ -106,10 +106,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a folder without the record of a backup shows no backup location",
-        "engine/records/backup_marker.py",
+        "engine/records/backups/marker.py",
         "if store.stat_many([key for folder in folders for key in _records_in(folder)]):",
         "if [key for folder in folders for key in _records_in(folder)]:",
-        "engine/records/test_backup_marker.py",
+        "engine/records/backups/test_marker.py",
         "by_its_marker",
     ),
     Mutant(

@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         8,
         "a mark that requires a backup requires it in every workspace",
-        "engine/records/backup_location.py",
+        "engine/records/backups/location.py",
         " or mark.needs_backup",
         "",
         "pipeline/assets/test_backup.py",

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakefs_gc.config import BackupSettings, SafetyParameters
 from lakefs_gc.engine.records.approval import Approval, approve
-from lakefs_gc.engine.records.backup_location import find_backup
+from lakefs_gc.engine.records.backups.location import find_backup
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content, read_part
 from lakefs_gc.engine.undo.restore import restore

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, FAILED, BackupPaths
+from lakefs_gc.engine.records.backups.manifest import ALREADY_GONE, COPIED, FAILED, BackupPaths
 from lakefs_gc.engine.undo.copy_object import Planned, copy_one
 from lakefs_gc.engine.undo.same_content import same_content
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError, ObjectNotFoundError, StorageError

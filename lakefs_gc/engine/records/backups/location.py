@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings, Settings
-from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths, BackupStart
+from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths, BackupStart
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import (
     BackupError,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.records.backup_marker import MARKER, why_unproved, write_marker
+from lakefs_gc.engine.records.backups.marker import MARKER, why_unproved, write_marker
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 

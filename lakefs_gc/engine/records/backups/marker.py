@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 
 from lakefs_gc.config import REPOSITORY_NAME
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.formats.address_readings import LOCAL_STORE
 from lakefs_gc.storage.base import ObjectStore

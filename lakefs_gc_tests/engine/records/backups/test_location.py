@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.records.backup_location import find_backup, read_backup
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.backups.location import find_backup, read_backup
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.errors import BackupError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation

@@ -1,0 +1,1 @@
+"""The records of backups, in the backup location and beside the mark."""
