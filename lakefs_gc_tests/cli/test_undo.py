@@ -75,7 +75,8 @@ def test_back_up_sweep_restore(
     assert (row["state"], row["restored"]) == ("restored", made["candidates"])
     assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
     again = run("restore", mark_id, "--repository", REPOSITORY, "--prefix", "no such path")
-    assert again.exit_code == 0, again.err
+    assert again.exit_code == 5
+    assert "has the prefix" in again.err
     assert "read through lakeFS: 0" in again.out
 
     # A copy that is lost makes a restore red, and says so.

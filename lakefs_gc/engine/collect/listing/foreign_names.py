@@ -55,6 +55,8 @@ MARKED_AT_ROOT, EXAMPLE_AT_ROOT = "marked_at_root", "example_at_root"
 
 
 _INNER_METADATA = "/_lakefs/"
+_INNER_FILE = rf"{_INNER_METADATA}(?:dummy\z|[0-9a-f]{{64}}\z|retention/)"
+"""What lakeFS writes below a namespace: its test of the access, ranges and metaranges, and lists for collectors."""
 
 
 class UnrecognizedNameCount:
@@ -79,7 +81,7 @@ class UnrecognizedNameCount:
 def refuse_inner_namespaces(objects: pa.RecordBatch, namespace_url: str) -> None:
     """Raise ``NamespaceError`` if listed objects (column ``address``) are metadata of another repository (rule 5)."""
     inner = objects["address"].filter(pc.match_substring(objects["address"], _INNER_METADATA))
-    if len(inner):
+    if len(inner) and len(inner := inner.filter(pc.match_substring_regex(inner, _INNER_FILE))):
         folder = inner[0].as_py().partition(_INNER_METADATA)[0]
         raise NamespaceError(
             f"{namespace_url.rstrip('/')}/{folder}/ is the namespace of another repository, because it has {inner[0]}. "
