@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats import (
     report,
 )
+from lakefs_gc.formats.durable_record import as_written, digest_of
 from lakefs_gc_tests.fuzz.targets.target import FILE, MOMENT, SCRATCH, Finding, Target, agree
 
 
@@ -99,7 +101,11 @@ def _backup_seeds() -> list[bytes]:
         proofs={"md5 by stores": 2},
         version="0",
     )
-    return [backup.sealed().to_json()]
+    written = backup.sealed().to_json()
+    of_version_1 = {k: v for k, v in json.loads(written).items() if k not in ("schema_version", "server")}
+    of_version_1["format_version"] = 1
+    of_version_1["digest"] = digest_of(of_version_1)
+    return [written, as_written(of_version_1, sort_keys=True)]
 
 
 def _read_backup(data: bytes) -> Any:
