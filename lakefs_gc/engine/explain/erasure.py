@@ -50,9 +50,9 @@ LIMITS = (
     "A copy that is killed leaves a part of the content. Such parts are looked for in folders and in S3. In a store "
     "that lists the uploads of one key only (MinIO), they are found below a removed backup while its mark exists. In "
     "Azure and Google Cloud Storage they are not looked for: these stores discard them after a week.",
-    "An upload in parts that did not end is no object in S3, and no sweep removes it. Its path is unknown: so one that "
-    "began after the last object at the paths was deleted, and within a day before the report, counts as one that is "
-    "in progress. A store that lists the uploads of one key only (MinIO) does not show those of unknown objects.",
+    "An upload in parts that did not end is not an object in S3, and no sweep removes it. Its path is unknown: so one "
+    "that began after the last object at the paths was deleted, and within a day before the report, counts as one that "
+    "is in progress. A store that lists the uploads of one key only (MinIO) does not show those of unknown objects.",
     "lakeFS keeps the parts of an unfinished upload as objects in Google Cloud Storage and in folders. In Google Cloud "
     "Storage they have the name of their object, and are found; versions of them are not looked for. In folders "
     "(<upload>-<number> at the root) nothing says which object they are of. Both are garbage: each sweep deletes those "
