@@ -36,19 +36,20 @@ class _Before(threading.local):
 
 
 def answer_heads(server: FaultyS3, folder: str, *, shifted: str = "") -> None:
-    """From now on each HEAD of an object below ``folder`` has an MD5.
+    """From now on each HEAD has an MD5.
 
-    It is about the HEAD before it, of ``all`` connections or of each one, if that is ``shifted``.
+    Below ``folder`` it is about the HEAD before it, of ``all`` connections or of each one, if that is ``shifted``.
     """
     of_all, of_each = list[str](), _Before()
 
     def fault(request: Request) -> Answer | None:
-        if request.operation != "HeadObject" or folder not in request.keys[0]:
+        if request.operation != "HeadObject":
             return None
-        before = of_all if shifted == "all" else of_each.keys
-        with server.lock:
-            key = before[-1] if shifted and before else request.keys[0]
-            before.append(request.keys[0])
+        key, before = request.keys[0], of_all if shifted == "all" else of_each.keys
+        if shifted and folder in key:
+            with server.lock:
+                before.append(key)
+                key = before[-2] if len(before) > 1 else key
         answer = server.right_answer(replace(request, keys=(key,)))
         if key not in server.objects:
             return answer
