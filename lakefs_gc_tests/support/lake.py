@@ -96,9 +96,10 @@ class LakeRepository:
     def folder(self) -> Path:
         return Path(self.location.url.removeprefix("file://"))
 
-    def put(self, path: str, content: str = "", *, branch: str = "main", age_hours: float = OLD_HOURS) -> str:
-        """Upload; the key of the object, which is ``age_hours`` old."""
-        stats = self._client.objects_api.upload_object(self.name, branch, path, content=(content or path).encode())
+    def put(self, path: str, content: str | None = None, *, branch: str = "main", age_hours: float = OLD_HOURS) -> str:
+        """Upload ``content``, by default the path itself; the key of the object, which is ``age_hours`` old."""
+        body = (path if content is None else content).encode()
+        stats = self._client.objects_api.upload_object(self.name, branch, path, content=body)
         key = str(stats.physical_address).removeprefix(self.namespace)
         self.age(key, age_hours)
         return key

@@ -55,8 +55,7 @@ def find_served(
     def ask(address: str) -> bool | LakeFSGCError:
         commit_id, path = places[address]
         try:
-            # The content of an empty object has no first piece.
-            next(iter(sources.server.read_object(sources.repository, commit_id, path, piece_bytes=1)), b"")
+            next(sources.server.read_object(sources.repository, commit_id, path, piece_bytes=1))
         except RepositoryNotFoundError:
             return False
         except LakeFSGCError as error:

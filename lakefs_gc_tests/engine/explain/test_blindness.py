@@ -29,18 +29,22 @@ from lakefs_gc_tests.support.proving import Prove, prover
 PATH = "people/anna.csv"
 
 
-@pytest.fixture
-def key(small: LakeRepository) -> str:
-    """The address of an object that an old commit has at ``PATH``, and no branch. So it is with an older object."""
+def former_object(small: LakeRepository, content: str) -> str:
     small.put("older")
     small.commit()
     small.delete("older")
     small.commit()
-    key = small.put(PATH, "Anna")
+    key = small.put(PATH, content)
     small.commit()
     small.delete(PATH)
     small.commit()
     return key
+
+
+@pytest.fixture
+def key(small: LakeRepository) -> str:
+    """The address of an object that an old commit has at ``PATH``, and no branch. So it is with an older object."""
+    return former_object(small, "Anna")
 
 
 @pytest.fixture
@@ -201,8 +205,10 @@ def test_an_object_that_a_sweep_deleted_needs_no_older_one(
     assert prove(PATH, no_backups=True).verdict is Verdict.ERASED
 
 
-def test_what_lakefs_serves_is_not_erased(small: LakeRepository, key: str, tmp_path: Path) -> None:
-    """``mounts`` leads to a mirror, where the object was deleted."""
+@pytest.mark.parametrize("content", ["Anna", ""])
+def test_what_lakefs_serves_is_not_erased(small: LakeRepository, tmp_path: Path, content: str) -> None:
+    """``mounts`` leads to a mirror, where the object was deleted. The content of an empty one has no first byte."""
+    key = former_object(small, content)
     mirror = tmp_path / "mirror"
     shutil.copytree(small.folder.parent, mirror)
     settings = small.lake.settings.model_copy(update={"mounts": {"local://": f"{mirror.as_uri()}/"}})

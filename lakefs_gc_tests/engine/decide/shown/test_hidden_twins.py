@@ -28,7 +28,7 @@ from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
-def twin(repository: LakeRepository, path: str, *, branch: str = "main", content: str = "") -> str:
+def twin(repository: LakeRepository, path: str, *, branch: str = "main", content: str | None = None) -> str:
     """Overwrite a committed path with identical content; the key of the new object."""
     return repository.put(path, content, branch=branch)
 
