@@ -34,6 +34,8 @@ def encode_varint(value: int) -> bytes:
 
 def decode_varint(data: bytes, offset: int, *, file: str) -> tuple[int, int]:
     """Return the unsigned value at ``offset``, and the offset after it. Raise ``CorruptFileError``."""
+    if offset < len(data) and data[offset] < 0x80:  # most numbers have one byte
+        return data[offset], offset + 1
     value, position = 0, offset
     for byte in data[offset : offset + _MAX_VARINT_BYTES]:
         value |= (byte & 0x7F) << (7 * (position - offset))

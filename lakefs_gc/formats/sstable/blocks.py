@@ -262,3 +262,14 @@ def read_named(start: int, size: int, content: Array, capacity: int, spans: Arra
         spans[count, 2] = target - content_at
         count += 1
     return OK, count
+
+
+@compiled
+def load_named(
+    file: int, limit: int, offset: int, size: int, scratch: Array, content: Array, capacity: int, spans: Array
+) -> tuple[int, int]:
+    """``load_block``, then ``read_named`` from it."""
+    status, start, content_bytes = load_block(file, limit, offset, size, address_of(scratch))
+    if status != OK:
+        return status, 0
+    return read_named(start, content_bytes, content, capacity, spans)

@@ -53,6 +53,10 @@ _MOST_NAMED_TIMES = 16
 _CHECK_THE_WRITER = "No known version of lakeFS wrote this file, so do not collect this repository"
 
 
+Handle = tuple[int, int]
+"""The offset of a block, and its size without the trailer."""
+
+
 @dataclass(frozen=True)
 class TableProperties:
     """The properties of a table.
@@ -103,7 +107,7 @@ class Table:
     @cached_property
     def decoded(self) -> DecodedPairs:
         """Return all pairs. They are decoded once: for the name, and for the columns of a range."""
-        handles = self._read_handles(self._index)
+        handles = self._read_handles(np.array([self._index], np.int64))
         if self.properties.two_level_index:
             handles = self._read_handles(handles)
         total, largest = self._measure(handles)
@@ -139,7 +143,7 @@ class Table:
         if status != blocks.OK:
             raise self.corrupt(blocks.STATUS_MESSAGES[status], offset)
 
-    def _read_footer(self) -> tuple[Array, Array]:
+    def _read_footer(self) -> tuple[Handle, Handle]:
         """Return the handles of the metaindex and of the (top) index, from the footer.
 
         The footer has the checksum type, these handles, padding, the version, and the magic bytes.
@@ -160,13 +164,13 @@ class Table:
         index, _ = self._read_handle(footer, offset)
         return metaindex, index
 
-    def _read_properties(self, metaindex: Array) -> TableProperties:
+    def _read_properties(self, metaindex: Handle) -> TableProperties:
         encoded_handle = self._named_values(metaindex).get(_PROPERTIES_BLOCK)
         if encoded_handle is None:
-            raise self.corrupt("the table has no properties", int(metaindex[0, 0]))
+            raise self.corrupt("the table has no properties", metaindex[0])
         handle, _ = self._read_handle(encoded_handle, 0)
         values = self._named_values(handle)
-        offset = int(handle[0, 0])
+        offset = handle[0]
 
         def number(name: bytes, default: int | None = None) -> int:
             if name in values:
@@ -209,31 +213,28 @@ class Table:
         self.check(status, offset)
         return total, largest
 
-    def _named_values(self, handle: Array) -> dict[bytes, bytes]:
+    def _named_values(self, handle: Handle) -> dict[bytes, bytes]:
         """Return the entries of the metaindex or of the properties; their keys have no trailers."""
-        _, largest = self._measure(handle)
-        scratch = np.empty(largest + SLACK_BYTES, np.uint8)
-        offset = int(handle[0, 0])
-        status, start, size = blocks.load_block(
-            self._at, self._limit, offset, int(handle[0, 1]), int(scratch.ctypes.data)
-        )
+        offset, stored_bytes = handle
+        status, size = blocks.content_size(self._at, self._limit, offset, stored_bytes)
         self.check(status, offset)
+        scratch = np.empty(size + SLACK_BYTES, np.uint8)
         capacity = _MOST_NAMED_TIMES * size
         named = np.empty(capacity + SLACK_BYTES, np.uint8)
         spans = np.empty((size // _MIN_ENTRY_BYTES, 3), np.int64)
-        status, count = blocks.read_named(start, size, named, capacity, spans)
+        status, count = blocks.load_named(self._at, self._limit, offset, stored_bytes, scratch, named, capacity, spans)
         self.check(status, offset)
         positions = spans[:count].tolist()
         text = named[: positions[-1][2] if positions else 0].tobytes()
         return {text[name:value]: text[value:end] for name, value, end in positions}
 
-    def _read_handle(self, data: bytes, position: int) -> tuple[Array, int]:
-        """Return a block's offset and size, as an array of one row, and the position after them."""
+    def _read_handle(self, data: bytes, position: int) -> tuple[Handle, int]:
+        """Return a block's offset and size, and the position after them."""
         offset, position = self._varint_at(data, position, self._limit)
         size, position = self._varint_at(data, position, self._limit)
         if max(offset, size) > self._limit:
             raise self.corrupt(blocks.STATUS_MESSAGES[blocks.BLOCK_OUTSIDE], self._limit)
-        return np.array([[offset, size]], np.int64), position
+        return (offset, size), position
 
     def _varint(self, data: bytes, offset: int) -> int:
         return self._varint_at(data, 0, offset)[0]
