@@ -74,6 +74,8 @@ class Size:
 
 
 _MANY = 1_000_000
+_LOCAL_RETRIES = 4
+"""After 0.05 s, and after four times as long each time: 4 s together."""
 _ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 DEFAULT_SPARK_CONFIG: dict[str, str] = {
@@ -362,5 +364,17 @@ def _connect(settings: dict[str, str]) -> SparkSession:
     if not is_local_server:
         return builder.getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with java_for_start(ensure_java()):  # a server on this machine, for trials
-        return builder.getOrCreate()
+    with java_for_start(ensure_java()):
+        session = builder.getOrCreate()
+    _give_up_soon(session)
+    return session
+
+
+def _give_up_soon(session: Any) -> None:
+    """Try for a few seconds only to reach a server on this machine: once it has ended, nothing starts it again.
+
+    PySpark itself tries for ten minutes, in which a run shows nothing.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=_LOCAL_RETRIES)])

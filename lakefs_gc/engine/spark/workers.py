@@ -40,6 +40,7 @@ _PICKLES = cast(Any, CloudPickleSerializer)()
 """With which Spark itself sends functions to its workers."""
 
 _CAUSE = re.compile(r"^(?:Caused by: |: )?([\w.$]+(?:Error|Exception): \S.*)$", re.MULTILINE)
+_RPC_DETAILS = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _LONGEST_REASON = 500
 _REMEDY = "Check Spark's log for the full error, then start a new run. Nothing is lost"
 _REMEDIES = {
@@ -47,6 +48,9 @@ _REMEDIES = {
     "OutOfMemoryError": "Raise spark.driver.memory and spark.executor.memory, then start a new run",
     "Python worker exited unexpectedly": "Check whether the system killed a Python worker for its memory. "
     "If so, reduce the concurrent tasks (spark.master, spark.executor.cores), then start a new run",
+    "failed to connect to all addresses": "The server of Spark Connect has ended, or cannot be reached. Read its log "
+    "(of a server that stays on this machine: in spark-connect-USER, in the folder for temporary files), then start a "
+    "new run. Nothing is lost",
     "No FileSystem for scheme": "Set work_url to a folder that every machine of Spark reaches (file:///...). Or give "
     'Spark the client for this store: in [spark], "spark.jars.packages" = "org.apache.hadoop:hadoop-aws:VERSION" with '
     "the version of Hadoop that your Spark has, and s3a:// in work_url",
@@ -117,14 +121,15 @@ def driver_errors() -> Iterator[None]:
     """Replace the failure of a Spark action with the error of lakefs-gc that caused it, if any."""
     try:
         yield
-    except errors.LakeFSGCError:
-        raise
     except (PySparkException, Py4JError) as error:
-        text = str(error)
-        cause = _from_text(text)
-        if cause is None:
-            raise _spark_failed(text) from error
-        raise cause from None
+        failure = failure_of_spark(error)
+        raise failure from (error if isinstance(failure, errors.SparkFailedError) else None)
+
+
+def failure_of_spark(error: PySparkException | Py4JError) -> errors.LakeFSGCError:
+    """Return the error of lakefs-gc that made an action of Spark fail, or else a ``SparkFailedError``."""
+    text = str(error)
+    return _from_text(text) or _spark_failed(text)
 
 
 def interruptible(action: Callable[[], T]) -> T:
@@ -142,7 +147,7 @@ def interruptible(action: Callable[[], T]) -> T:
 
 def _spark_failed(text: str) -> errors.SparkFailedError:
     """Return an error with the innermost cause in a stack trace."""
-    causes = _CAUSE.findall(text)
+    causes = _CAUSE.findall(text) or _RPC_DETAILS.findall(text)
     reason = causes[-1] if causes else text.strip().partition("\n")[0]
     remedy = next((remedy for part, remedy in _REMEDIES.items() if part in text), _REMEDY)
     return errors.SparkFailedError(f"Spark could not finish: {reason[:_LONGEST_REASON]}", remedy=remedy)

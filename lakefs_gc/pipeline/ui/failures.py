@@ -9,8 +9,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from dagster import Failure
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
+from lakefs_gc.engine.spark.workers import failure_of_spark
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.pipeline.ui.metadata import Metadata
 
@@ -34,6 +37,8 @@ class failures_shown:  # noqa: N801 - used like a function
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.close()
+        if isinstance(error, PySparkException | Py4JError):  # also of what is no action, such as to read a setting
+            error = failure_of_spark(error)
         if isinstance(error, LakeFSGCError):
             raise failure_of(error, {}) from error
 
