@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 from lakefs_gc.config import load_server_credentials
 from lakefs_gc.engine.spark.scale import SMALL, is_small
 from lakefs_gc.engine.spark.session import scale_session, start_spark
-from lakefs_gc.engine.spark.workers import worker_store
+from lakefs_gc.engine.spark.workers import close_worker_stores
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite, azurite_program
@@ -194,7 +194,7 @@ def spark(spark_config: dict[str, str]) -> Iterator[SparkSession]:
 @pytest.fixture(autouse=True)
 def _as_in_a_new_worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small run does here what it would do in Spark's workers, which are new and impatient (``impatient_daemon``)."""
-    worker_store.cache_clear()  # the server of an earlier test may have had the same address
+    close_worker_stores()  # the server of an earlier test may have had the same address
     if "spark" in request.fixturenames:
         monkeypatch.setattr(RetryPolicy, "pause_seconds", pause_seconds)
 

@@ -87,6 +87,11 @@ class MarkPaths:
         return f"{self.folder}claims/"
 
     @property
+    def passes(self) -> str:
+        """The folder of the files by which Spark's workers know the store of a sweep."""
+        return f"{self.folder}passes/"
+
+    @property
     def restores(self) -> str:
         return f"{self.folder}restores/"
 

@@ -25,6 +25,7 @@ from lakefs_gc.engine.spark.java import ensure_java, java_for_start
 from lakefs_gc.engine.spark.java_cache import drop_used_cache, java_cache_options
 from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, may_be_small
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage.endpoints import STATED_FOR_WORKERS, state_endpoints
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,10 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
     """
     session = _session(spark_config, small=small)
     _refuse_careless(session)
+    context = getattr(session, "sparkContext", None)
+    # The files of a Spark count, too. One of Spark Connect would show nothing but what was asked of it.
+    of_files: Any = {} if context is None else context._conf
+    state_endpoints({name: str(of_files.get(name) or "") for name in STATED_FOR_WORKERS} | spark_config)
     return session
 
 

@@ -12,9 +12,9 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -25,6 +25,7 @@ from pyspark.serializers import CloudPickleSerializer
 
 from lakefs_gc import errors
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.endpoints import endpoints_for_workers, endpoints_of_run, following
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -79,18 +80,23 @@ class _Task:
     that flips in its code turns a comparison around.
     """
 
-    def __init__(self, function: Callable[..., Batches], args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Batches], args: Any, kwargs: Any, endpoints: dict[str, str] | None = None
+    ) -> None:
+        """``endpoints``: those of the run, if this is a worker (``storage.endpoints``)."""
         self._function, self._args, self._kwargs = function, args, kwargs
+        self._endpoints = endpoints
 
     def __call__(self, batches: Batches) -> Batches:
         _spare_modules()
         try:
-            yield from self._function(batches, *self._args, **self._kwargs)
+            with nullcontext() if self._endpoints is None else following(self._endpoints):
+                yield from self._function(batches, *self._args, **self._kwargs)
         except errors.LakeFSGCError as error:
             raise WorkerError(_to_text(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        content: bytes = _PICKLES.dumps((self._function, self._args, self._kwargs))
+        content: bytes = _PICKLES.dumps((self._function, self._args, self._kwargs, endpoints_for_workers()))
         return _unpickled, (content, zlib.crc32(content))
 
 
@@ -172,10 +178,19 @@ def _from_text(text: str) -> errors.LakeFSGCError | None:
     return errors._rebuild(error_class, content["message"], content["remedy"], content["facts"])
 
 
-@lru_cache(maxsize=32)
 def worker_store(location: StoreLocation) -> ObjectStore:
     """Return the store at ``location``, opened once in each worker: a new S3 client takes a quarter of a second."""
+    return _opened(location, endpoints_of_run())
+
+
+@lru_cache(maxsize=32)
+def _opened(location: StoreLocation, of_run: Hashable) -> ObjectStore:
     return open_store(location)
+
+
+def close_worker_stores() -> None:
+    """Open the stores of this process anew."""
+    _opened.cache_clear()
 
 
 def strings(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[str]:

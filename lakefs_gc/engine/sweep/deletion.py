@@ -22,7 +22,7 @@ from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, Deadline, StoreClock
-from lakefs_gc.errors import CorruptFileError, StorageError
+from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
@@ -64,6 +64,8 @@ class DeleteTask:
     ``cutoff`` (the mark's) stands in for the time of an object whose time the mark does not record. After ``deadline``
     no worker begins a bulk delete, nor once ``restores_folder`` has a note of a restore that is not in
     ``known_restores``, or the stop of this pass.
+    Workers delete in no store that lacks ``pass_file`` with its ``pass_content``, if there is one: the process of the
+    sweep has just written it.
     """
 
     store: StoreLocation
@@ -77,6 +79,8 @@ class DeleteTask:
     pacing: Pacing
     restores_folder: str
     known_restores: frozenset[str] = frozenset()
+    pass_file: str = ""
+    pass_content: bytes = b""
 
 
 @worker
@@ -105,6 +109,7 @@ def _delete(
     chunks are deleted at once: more while that is faster, fewer when the store answers SlowDown.
     """
     namespace.limit_requests(task.pacing.requests_per_second)
+    _refuse_other_store(namespace, task)
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     writer = ledger.LedgerWriter(namespace, task.ledger_folder, shard, task.sequence)
@@ -142,6 +147,26 @@ def _delete(
     with closing(map_unordered(delete, chunks, task.pacing.chunks_at_once, wait_for_all=True)) as deleted:
         for (_, chunk), is_done in deleted:
             yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
+
+
+def _refuse_other_store(store: ObjectStore, task: DeleteTask) -> None:
+    """Raise ``StorageError`` unless this is the store of the process of the sweep, whatever both call it.
+
+    An endpoint may lead elsewhere from another machine, and so may a mount; to some stores, so do other credentials.
+    """
+    if not task.pass_file:
+        return
+    try:
+        is_same = store.read(task.pass_file) == task.pass_content
+    except ObjectNotFoundError:
+        is_same = False
+    if not is_same:
+        raise StorageError(
+            f"A worker of Spark finds another store at {task.store.folder_url} than the process of the sweep: it lacks "
+            f"{task.pass_file}, which that has just written. So nothing is deleted there",
+            remedy="Give the workers the same endpoint, credentials and mounts as the process of the sweep, and stop a "
+            "Spark that stays after you change them. Then sweep again: the sweep continues with the remaining objects",
+        )
 
 
 def _refuse_blindness(store: ObjectStore, task: DeleteTask) -> None:

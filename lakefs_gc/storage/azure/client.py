@@ -38,6 +38,7 @@ from lakefs_gc.storage.azure.errors import (
     storage_error,
 )
 from lakefs_gc.storage.delete_window import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DeleteWindow
+from lakefs_gc.storage.endpoints import check_endpoint
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 
@@ -114,6 +115,7 @@ class AzureClient:
         access = find_access(folder)
         self.folder, self.retry = folder, retry
         self.endpoint = access.endpoint
+        check_endpoint(folder.host, access.endpoint)
         self.sas = access.sas
         parts = urlsplit(access.endpoint)
         self._origin = f"{parts.scheme}://{parts.netloc}"

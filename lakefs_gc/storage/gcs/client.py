@@ -21,6 +21,7 @@ from requests.adapters import HTTPAdapter
 
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.storage.delete_window import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DeleteWindow
+from lakefs_gc.storage.endpoints import check_endpoint
 from lakefs_gc.storage.gcs.access import BucketFolder, find_access
 from lakefs_gc.storage.gcs.errors import (
     GCS_FAILURES,
@@ -146,8 +147,9 @@ class GCSClient:
     """Requests with retries, and errors with remedies, for one bucket in one process."""
 
     def __init__(self, folder: BucketFolder, retry: RetryPolicy) -> None:
-        """Raise ``AccessDeniedError`` if there are no credentials."""
+        """Raise ``AccessDeniedError`` if there are no credentials, and ``ConfigurationError`` as ``check_endpoint``."""
         access = find_access()
+        check_endpoint("Google Cloud Storage", access.endpoint)
         self.folder, self.retry = folder, retry
         self.endpoint = access.endpoint
         self.is_emulator = access.credentials is None

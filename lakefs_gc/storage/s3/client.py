@@ -22,6 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.storage.delete_window import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DeleteWindow
+from lakefs_gc.storage.endpoints import S3, check_endpoint
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.errors import (
@@ -160,6 +161,7 @@ class RetryingClient:
         self.bucket = bucket
         self.retry = retry
         self.endpoint: str = self.client.meta.endpoint_url
+        check_endpoint(S3, self.endpoint)
         self._of_thread = threading.local()
         for operation in ("DeleteObject", "DeleteObjects"):
             self.client.meta.events.register(f"before-send.s3.{operation}", self._refuse_late)

@@ -13,6 +13,7 @@ import os
 import time
 from dataclasses import dataclass, field
 
+from lakefs_gc.storage.endpoints import S3, check_endpoint, endpoints_of_run
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.client import RetryingClient
 
@@ -27,6 +28,7 @@ class _Setup:
     bucket: str
     retry: RetryPolicy
     process: int = field(default_factory=os.getpid)  # connections do not survive a fork
+    of_run: frozenset[tuple[str, str]] | None = field(default_factory=endpoints_of_run)
     environment: frozenset[tuple[str, str]] = field(default_factory=lambda: frozenset(os.environ.items()), repr=False)
 
 
@@ -44,4 +46,6 @@ def shared_client(bucket: str, retry: RetryPolicy) -> RetryingClient:
     setup = _Setup(bucket, retry)
     if setup not in _recent:
         _recent[setup] = (now, RetryingClient(bucket, retry))
-    return _recent[setup][1]
+    client = _recent[setup][1]
+    check_endpoint(S3, client.endpoint)  # again: the environment may have changed, and be as before now
+    return client

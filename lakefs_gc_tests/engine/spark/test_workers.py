@@ -12,8 +12,12 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.spark.data_files import read_parquet
-from lakefs_gc.engine.spark.workers import Batches, WorkerError, driver_errors, strings, worker
+from lakefs_gc.engine.spark.workers import Batches, WorkerError, driver_errors, strings, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError, LakeFSGCError, ServerError, SparkFailedError
+from lakefs_gc.storage import endpoints
+from lakefs_gc.storage.endpoints import S3, check_endpoint
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.failing_worker import fail
 
 
@@ -75,6 +79,32 @@ def test_tasks_that_change_on_their_way() -> None:
         damaged = sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :]
         with pytest.raises(WorkerError, match="a task of Spark: its function and arguments are not those"):
             pickle.loads(damaged)
+
+
+@worker
+def _where(batches: Batches) -> Batches:
+    for _ in batches:
+        store = worker_store(StoreLocation("s3://bucket/folder"))
+        assert isinstance(store, S3Store)
+        yield pa.record_batch({"endpoint": [store._s3().endpoint]})
+
+
+def test_a_worker_that_stays_has_stores_of_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a Spark that stays: each run's tasks find no store that a task of another run has opened."""
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setattr(endpoints, "_here", {})
+
+    def task_of_run(endpoint: str) -> Callable[[Batches], Batches]:
+        check_endpoint(S3, endpoint)
+        task: Callable[[Batches], Batches] = pickle.loads(dumps(_where()))  # type: ignore[no-untyped-call]
+        return task
+
+    ours, of_another = (task_of_run(f"http://{name}.example.com:9000") for name in ("ours", "other"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://ours.example.com:9000")
+    [batch] = ours(iter([pa.record_batch({"id": [1]})]))
+    assert batch.to_pylist() == [{"endpoint": "http://ours.example.com:9000"}]
+    with pytest.raises(WorkerError, match=r"requests about S3 to http://ours\.example\.com:9000, and .* http://other"):
+        list(of_another(iter([pa.record_batch({"id": [1]})])))
 
 
 def test_a_damaged_task_is_an_error_of_the_driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,86 @@
+"""Workers of Spark whose environment leads to a copy of the store, which has the same bucket and objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.errors import ConfigurationError, StorageError
+from lakefs_gc.storage.endpoints import state_endpoints
+from lakefs_gc_tests.support.collector import Collector, marked
+from lakefs_gc_tests.support.faulty_s3 import FaultyS3
+from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
+from lakefs_gc_tests.support.lake import LakeRepository
+
+pytestmark = pytest.mark.executors
+
+
+@dataclass
+class Copy:
+    """A server with a copy of a store, and Spark, whose new workers can be told to use it."""
+
+    server: FaultyS3
+    store: StoreInS3
+    environment: dict[str, str]
+
+    def lead_workers_here(self) -> None:
+        self.server.objects.update(self.store.server.objects)
+        self.environment["AWS_ENDPOINT_URL_S3"] = self.server.endpoint
+
+
+@pytest.fixture
+def copy(spark: SparkSession, store_in_s3: StoreInS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copy]:
+    environment = spark.sparkContext.environment
+    monkeypatch.setitem(environment, "AWS_ENDPOINT_URL_S3", store_in_s3.server.endpoint)
+    with LevelledS3() as server:
+        yield Copy(server, store_in_s3, environment)
+    state_endpoints({})
+
+
+def garbage_of(repository: LakeRepository) -> str:
+    repository.put("live")
+    repository.commit()
+    return repository.put_stray("data/s/garbage")
+
+
+@pytest.mark.long(30)
+def test_a_sweep_deletes_nothing_there(spark: SparkSession, in_s3: LakeRepository, copy: Copy) -> None:
+    garbage, collector = garbage_of(in_s3), Collector(spark, in_s3)
+    mark = collector.collect_and_mark()
+    assert marked(in_s3, mark) == {garbage}
+    copy.lead_workers_here()
+    there = set(copy.server.objects)
+    with pytest.raises(ConfigurationError, match="A worker of Spark sends the requests about S3 to"):
+        collector.sweep(mark)
+    assert (set(copy.server.objects), garbage in in_s3.objects()) == (there, True)
+
+
+@pytest.mark.long(30)
+def test_a_sweep_finds_out_where_a_user_states_that_both_are_one(
+    spark: SparkSession, in_s3: LakeRepository, copy: Copy
+) -> None:
+    """So it does if a name leads elsewhere from another machine."""
+    garbage, collector = garbage_of(in_s3), Collector(spark, in_s3)
+    mark = collector.collect_and_mark()
+    copy.lead_workers_here()
+    state_endpoints({"spark.executorEnv.AWS_ENDPOINT_URL_S3": copy.server.endpoint})
+    there = set(copy.server.objects)
+    with pytest.raises(StorageError, match="A worker of Spark finds another store at s3://bucket/lakes/"):
+        collector.sweep(mark)
+    assert (set(copy.server.objects), garbage in in_s3.objects()) == (there, True)
+    # If they are one, the sweep goes on.
+    copy.server.objects = copy.store.server.objects
+    collector.sweep(mark)
+    assert collector.swept == {garbage: "deleted"}
+
+
+@pytest.mark.long(20)
+def test_a_mark_lists_nothing_there(spark: SparkSession, in_s3: LakeRepository, copy: Copy) -> None:
+    garbage_of(in_s3)
+    copy.lead_workers_here()
+    with pytest.raises(ConfigurationError, match="A worker of Spark sends the requests about S3 to"):
+        Collector(spark, in_s3).collect_and_mark()
+    assert not copy.server.requests

@@ -1,0 +1,92 @@
+"""A worker of Spark creates no client for another server than the process of the run uses."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage import endpoints
+from lakefs_gc.storage.endpoints import (
+    S3,
+    check_endpoint,
+    endpoints_for_workers,
+    endpoints_of_run,
+    following,
+    state_endpoints,
+)
+
+OURS, OTHER = "http://s3.example.com:9000", "http://clone.example.com:9000"
+
+
+@pytest.fixture(autouse=True)
+def _a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "_here", {})
+    monkeypatch.setattr(endpoints, "_for_workers", {})
+    monkeypatch.setattr(endpoints, "_of_run", None)
+
+
+def test_a_worker_uses_the_endpoint_of_the_run() -> None:
+    check_endpoint(S3, f"{OURS}/")
+    with following(endpoints_for_workers()):
+        check_endpoint(S3, OURS.upper().replace("HTTP", "http"))
+        with pytest.raises(
+            ConfigurationError, match=r"to http://clone\.example\.com:9000, and .* to http://s3\.example"
+        ):
+            check_endpoint(S3, OTHER)
+    check_endpoint(S3, OTHER)
+
+
+def test_a_service_that_the_run_has_not_used_is_refused() -> None:
+    check_endpoint("account.blob.core.windows.net", "https://account.blob.core.windows.net")
+    with following(endpoints_for_workers()), pytest.raises(ConfigurationError, match="to no server"):
+        check_endpoint(S3, OURS)
+
+
+def test_a_worker_follows_each_run() -> None:
+    assert endpoints_of_run() is None
+    with following({S3: OURS}):
+        ours = endpoints_of_run()
+        with pytest.raises(ConfigurationError):
+            check_endpoint(S3, OTHER)
+    with following({S3: OTHER}):
+        check_endpoint(S3, OTHER)
+        assert endpoints_of_run() not in (None, ours), "clients of before are of another server"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("https://s3.amazonaws.com", "https://s3.eu-west-1.amazonaws.com", True),
+        ("https://s3.us-east-1.amazonaws.com", "https://bucket.vpce-1a2b.s3.us-east-1.vpce.amazonaws.com", True),
+        ("https://s3.us-east-1.amazonaws.com", "https://s3.us-gov-west-1.amazonaws.com", False),
+        ("https://s3.us-east-1.amazonaws.com", "https://s3.cn-north-1.amazonaws.com.cn", False),
+        ("https://s3.us-east-1.amazonaws.com", "https://s3.amazonaws.com.example.com", False),
+        (OURS, "http://s3.example.com:9001", False),
+        (OURS, "https://s3.example.com:9000", False),
+        ("http://example.com/s3", "http://example.com/s3/", True),
+    ],
+)
+def test_the_endpoints_of_aws_lead_to_one_place(one: str, other: str, is_same: bool) -> None:
+    check_endpoint(S3, one)
+    refused: Any = nullcontext() if is_same else pytest.raises(ConfigurationError)
+    with following(endpoints_for_workers()), refused:
+        check_endpoint(S3, other)
+
+
+def test_a_user_states_another_name_for_workers() -> None:
+    check_endpoint(S3, OURS)
+    state_endpoints({"spark.executorEnv.AWS_ENDPOINT_URL": OURS, "spark.executorEnv.AWS_ENDPOINT_URL_S3": OTHER})
+    with following(endpoints_for_workers()):
+        check_endpoint(S3, OTHER)
+        with pytest.raises(ConfigurationError):
+            check_endpoint(S3, OURS)
+
+
+def test_what_was_stated_for_an_earlier_session_is_forgotten() -> None:
+    check_endpoint(S3, OURS)
+    state_endpoints({"spark.executorEnv.AWS_ENDPOINT_URL_S3": OTHER})
+    state_endpoints({"spark.executorEnv.AWS_ENDPOINT_URL_S3": ""})
+    assert endpoints_for_workers() == {S3: OURS}
