@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.errors import ConfigurationError, StorageError
+from lakefs_gc.errors import ConfigurationError, MarkError, StorageError
 from lakefs_gc.storage.endpoints import state_endpoints
 from lakefs_gc_tests.support.collector import Collector, marked
 from lakefs_gc_tests.support.faulty_s3 import FaultyS3
@@ -84,3 +84,15 @@ def test_a_mark_lists_nothing_there(spark: SparkSession, in_s3: LakeRepository, 
     with pytest.raises(ConfigurationError, match="A worker of Spark sends the requests about S3 to"):
         Collector(spark, in_s3).collect_and_mark()
     assert not copy.server.requests
+
+
+@pytest.mark.long(30)
+def test_a_mark_is_complete_only_with_its_parts(spark: SparkSession, in_s3: LakeRepository, copy: Copy) -> None:
+    garbage_of(in_s3)
+    collector = Collector(spark, in_s3)
+    collector.collect()
+    copy.lead_workers_here()
+    state_endpoints({"spark.executorEnv.AWS_ENDPOINT_URL_S3": copy.server.endpoint})
+    with pytest.raises(MarkError, match=r"1 of 1 files of mark .* were written, but s3://bucket/lakes/"):
+        collector.mark()
+    assert "summary.json" not in "".join(copy.store.server.objects)

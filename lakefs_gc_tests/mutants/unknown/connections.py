@@ -294,6 +294,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "a mark is complete only with its parts",
+        "engine/decide/marking/write_mark.py",
+        "    _refuse_parts_elsewhere(store, mark)\n",
+        "",
+        "engine/sweep/test_other_servers.py",
+        "only_with_its_parts",
+    ),
+    Mutant(
+        12,
         "workers send requests to the server of the run",
         "storage/endpoints.py",
         "    elif _of_run.get(service) != place:\n",

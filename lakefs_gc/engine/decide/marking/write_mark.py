@@ -152,11 +152,24 @@ def write_mark(
             "candidates",
             remedy="Start a new run",
         )
+    _refuse_parts_elsewhere(store, mark)
     mark = mark.sealed()
     store.put(paths.manifest, mark.to_json())
     store.put(paths.summary, _summary(mark, run, first_slice).to_json())
     logger.info("mark %s of repository %s: %s objects", mark_id, run.repository, f"{mark.candidates:,}")
     return mark
+
+
+def _refuse_parts_elsewhere(store: ObjectStore, mark: Mark) -> None:
+    """Raise ``MarkError`` if this store lacks a part: then the workers that wrote the parts have another one."""
+    keys = [part.key for part in mark.parts]
+    if missing := sorted(set(keys) - store.stat_many(keys).keys()):
+        raise MarkError(
+            f"{len(missing):,} of {len(keys):,} files of mark {mark.mark_id} were written, but "
+            f"{store.location.folder_url} does not show them, e.g. {missing[0]}",
+            remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the run, then "
+            "start a new run",
+        )
 
 
 def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candidates_id: str) -> None:
