@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import sys
 import zlib
@@ -180,11 +181,12 @@ def _from_text(text: str) -> errors.LakeFSGCError | None:
 
 def worker_store(location: StoreLocation) -> ObjectStore:
     """Return the store at ``location``, opened once in each worker: a new S3 client takes a quarter of a second."""
-    return _opened(location, endpoints_of_run())
+    return _opened(location, endpoints_of_run(), frozenset(os.environ.items()))
 
 
 @lru_cache(maxsize=32)
-def _opened(location: StoreLocation, of_run: Hashable) -> ObjectStore:
+def _opened(location: StoreLocation, of_run: Hashable, environment: Hashable) -> ObjectStore:
+    """``environment``: in a small run this process may go on, and have another endpoint and credentials next time."""
     return open_store(location)
 
 

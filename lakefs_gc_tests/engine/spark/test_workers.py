@@ -107,6 +107,16 @@ def test_a_worker_that_stays_has_stores_of_each_run(monkeypatch: pytest.MonkeyPa
         list(of_another(iter([pa.record_batch({"id": [1]})])))
 
 
+def test_a_process_that_goes_on_has_stores_of_each_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    found = []
+    for name in ("one", "other", "one"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{name}.example.com:9000")
+        [batch] = _where()(iter([pa.record_batch({"id": [1]})]))
+        found += batch.to_pylist()
+    assert found == [{"endpoint": f"http://{name}.example.com:9000"} for name in ("one", "other", "one")]
+
+
 def test_a_damaged_task_is_an_error_of_the_driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakefs_gc.engine.spark.workers.zlib.crc32", lambda content: 0)  # of the driver only
     with pytest.raises(CorruptFileError, match="a task of Spark"), driver_errors():
