@@ -30,7 +30,7 @@ from lakefs_gc_tests.support.store_proxy import before_azurite, before_fake_gcs
 
 _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW_CALLS, _FEW_API_CALLS = (2, 4) if os.environ.get("CI") else (1, 2)  # one more of a 404, and one of a 410
-_FEW_CASES = 6
+_FEW_CASES = 4
 
 pytestmark = pytest.mark.long(130)
 

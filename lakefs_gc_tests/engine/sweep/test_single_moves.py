@@ -281,19 +281,19 @@ def test_a_change_that_was_not_there_at_the_first_count_is_looked_up(
 
 
 @pytest.mark.of_ci
-@pytest.mark.parametrize("eighth", range(8))
+@pytest.mark.parametrize("quarter", range(4))
 @pytest.mark.parametrize("moves", [SAME_NUMBER, OTHERS], ids=["same number", "others"])
 def test_single_moves_before_any_request_are_seen(
     spark: SparkSession,
     repository: LakeRepository,
     monkeypatch: pytest.MonkeyPatch,
     moves: Sequence[tuple[str, str]],
-    eighth: int,
+    quarter: int,
 ) -> None:
     moving = Moving(spark, repository, moves)
     counting = MovesBefore(repository, "_call", -1)
     assert not moving.not_seen(counting, monkeypatch)
-    server = MovesBefore(repository, "_call", counting.calls * (2 * eighth + 1) // 16)
+    server = MovesBefore(repository, "_call", counting.calls * (2 * quarter + 1) // 8)
     assert not moving.not_seen(server, monkeypatch)
     assert server.has_moved
 
