@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 NO_LOCATION = "backups: no backup location is configured (backup.url)"
 FORMER_LOCATION = "backups in a former location, "
-"""How the texts begin about locations that could not be read as a whole: that they have no backup may be stated."""
+OTHER_FOLDER = "another folder in a backup location, "
+"""How the texts begin about locations that could not be read as a whole, and about folders in a location that are at
+the place of no backup and could not be read: that they have no backup may be stated."""
 
 
 @dataclass(frozen=True)

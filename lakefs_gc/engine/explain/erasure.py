@@ -17,7 +17,7 @@ from typing import Any
 from lakefs_gc import __version__
 from lakefs_gc.engine.explain.answers import Explanation, State, as_json
 from lakefs_gc.engine.explain.blindness import why_blind, why_no_witness
-from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION
+from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION, OTHER_FOLDER
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.mark_records import Outcome, Recorded, recorded_facts
@@ -43,7 +43,7 @@ LIMITS = (
     "Backups are looked for in the configured location, and in each that was configured when a mark was made or backed "
     "up. A mark that was removed tells no location, and earlier versions of lakefs-gc noted none when they backed up a "
     "mark. Versions that remain of a removed backup "
-    "are found while its mark exists.",
+    "are found while its mark exists, and not if the backup had been moved.",
     "A backup location is known by its URL alone. If its name leads to another server now, for example because "
     "AWS_ENDPOINT_URL_S3 was changed, the copies on the former server are not found. Nor are those on another disk "
     "that was mounted at its folder.",
@@ -260,11 +260,18 @@ def _without_backups(unread: Iterable[str], *, no_backups: bool) -> tuple[list[s
     ``no_backups`` says something about locations that could not be read. What was found in a location stays.
     """
     if not no_backups:
-        what_to_do = "Make this location readable. If it has no backup any more, pass --no-backups"
-        return [f"{each}. {what_to_do}" if each.startswith(FORMER_LOCATION) else each for each in unread], ()
-    former = [each for each in unread if each.startswith(FORMER_LOCATION)]
+        what_to_do = {
+            FORMER_LOCATION: "Make this location readable. If it has no backup any more, pass --no-backups",
+            OTHER_FOLDER: "Make it readable, move it out of the location, or move the backups in it to "
+            "<repository>/<mark>/. If it has none, pass --no-backups",
+        }
+        advice_on = (
+            (each, "".join(what_to_do[kind] for kind in what_to_do if each.startswith(kind))) for each in unread
+        )
+        return [f"{each}. {advice}" if advice else each for each, advice in advice_on], ()
+    former = [each for each in unread if each.startswith((FORMER_LOCATION, OTHER_FOLDER))]
     stays = [each for each in unread if each != NO_LOCATION and each not in former]
-    stated = "No backups exist outside the configured backup location."
+    stated = "No backups exist but those at their place (<repository>/<mark>/) in the configured backup location."
     return stays, (stated, *(f"So these need not be read: {each}" for each in former))
 
 

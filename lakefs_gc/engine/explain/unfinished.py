@@ -86,8 +86,9 @@ def find_of_removed_backups(
 ) -> Copies:
     """Return the uploads of copies in backups that no listing and no mark names. ``known`` are keys that were asked.
 
-    ``may_be_of`` says of a repository and a mark id whether their backup may be of the namespace. A folder stays while
-    a file is in it, so this concerns stores whose folders are prefixes.
+    ``may_be_of`` says of a repository and a mark id whether their backup may be of the namespace. A copy in another
+    folder (somebody moves a backup aside) may be of it. A folder stays while a file is in it, so this concerns stores
+    whose folders are prefixes.
     """
     texts: dict[str, list[str]] = {address: [] for address in addresses}
     if not store.lists_by_page or not addresses:
@@ -95,11 +96,20 @@ def find_of_removed_backups(
     try:
         for write in store.unfinished_below():
             copy = _COPY.fullmatch(write.key)
-            if copy and copy[3] in texts and write.key not in known and may_be_of(copy[1], copy[2]):
-                texts[copy[3]].append(_upload(store, write))
+            address = _address_at_end(write.key, texts)
+            of_other = copy and copy[3] == address and not may_be_of(copy[1], copy[2])
+            if address and write.key not in known and not of_other:
+                texts[address].append(_upload(store, write))
     except LakeFSGCError as error:
         return Copies(texts, (_not_asked(store, error),))
     return Copies(texts)
+
+
+def _address_at_end(key: str, addresses: Collection[str]) -> str:
+    """Return the address that a key ends with, as that of a copy in any folder does; empty if it ends with none."""
+    parts = key.split("/")
+    ends = ("/".join(parts[number:]) for number in range(len(parts)))
+    return next((end for end in ends if end in addresses), "")
 
 
 def find_of_unknown_paths(sources: Sources, known: Collection[str], erased_at: datetime | None) -> list[str]:

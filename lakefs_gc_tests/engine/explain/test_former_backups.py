@@ -103,12 +103,13 @@ def test_a_backup_in_a_location_that_a_mark_recorded(
     # What is in it stays unknown, whatever the user states.
     shutil.rmtree(tmp_path / "old" / "lake" / mark.mark_id / "objects")
     assert prove(PATH, backup=new).verdict is Verdict.ERASED
-    (tmp_path / "old" / "lake" / "no mark").mkdir()
-    (tmp_path / "old" / "lake" / "no mark" / "x").touch()
+    damaged_backup = tmp_path / "old" / "lake-before" / mark.mark_id
+    damaged_backup.mkdir(parents=True)
+    (damaged_backup / "began.json").write_text("{}")
     assert prove(PATH, backup=new, no_backups=True).verdict is Verdict.UNKNOWN
 
     # A mark whose facts are damaged may have recorded another location.
-    shutil.rmtree(tmp_path / "old" / "lake" / "no mark")
+    shutil.rmtree(damaged_backup)
     key = facts_key(mark.mark_id)
     facts = small.store.read(key)
     for changed in (facts[:-9], facts.replace(mark.mark_id.encode(), mark.mark_id[::-1].encode())):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings, Settings
-from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths, BackupStart
+from lakefs_gc.engine.records.backups.manifest import BEGAN, MANIFEST, Backup, BackupPaths, BackupStart
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import (
     BackupError,
@@ -205,16 +205,17 @@ def _noted_start(store: ObjectStore, paths: BackupPaths) -> BackupStart | None:
         return None
 
 
-def recorded_namespace(store: ObjectStore, paths: BackupPaths) -> str:
-    """Return the namespace that the records of a backup name; empty if it has no record. Raise if one is damaged."""
-    try:
-        return Backup.from_json(store.read(paths.manifest), paths.manifest).namespace
-    except ObjectNotFoundError:  # not complete
-        pass
-    try:
-        return BackupStart.from_json(store.read(paths.began), paths.began).namespace
-    except ObjectNotFoundError:
-        return ""
+def recorded_namespace(store: ObjectStore, folder: str) -> str:
+    """Return the namespace that the records in the folder of a backup name; empty if it has no record.
+
+    Raise if one is damaged.
+    """
+    for file, kind in ((f"{folder}{MANIFEST}", Backup), (f"{folder}{BEGAN}", BackupStart)):
+        try:
+            return kind.from_json(store.read(file), file).namespace
+        except ObjectNotFoundError:  # not complete
+            continue
+    return ""
 
 
 def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backup:

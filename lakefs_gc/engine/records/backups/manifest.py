@@ -37,6 +37,10 @@ OUTCOMES = (COPIED, ALREADY_GONE, FAILED)
 SIZE_ONLY = "size only"
 """The proof of a copy whose original did not exist any more: it was compared with the size that the mark records."""
 
+MANIFEST, BEGAN, OBJECTS = "backup.json", "began.json", "objects/"
+FOLDERS = (OBJECTS, "records/", "contents/", "restores/")
+"""What is in the folder of a backup. ``MANIFEST`` and ``BEGAN`` are its records."""
+
 _VERSION = 2
 """The version of manifests and notes. Those of version 1 do not name the server, and the notes no repository."""
 _UNFINISHED = re.compile(rf"([^/]+)/([^/]+)/(?:objects/.+|(?:.+/)?{TEMPORARY.pattern})", re.DOTALL)
@@ -69,11 +73,11 @@ class BackupPaths:
 
     @property
     def began(self) -> str:
-        return f"{self.folder}began.json"
+        return f"{self.folder}{BEGAN}"
 
     @property
     def objects(self) -> str:
-        return f"{self.folder}objects/"
+        return f"{self.folder}{OBJECTS}"
 
     @property
     def records(self) -> str:
@@ -85,7 +89,7 @@ class BackupPaths:
 
     @property
     def manifest(self) -> str:
-        return f"{self.folder}backup.json"
+        return f"{self.folder}{MANIFEST}"
 
     def has_run_id(self, now: datetime) -> bool:
         """Return whether the mark has an id as lakeFS gives to runs. Marks of lakeFS's own client may have others."""

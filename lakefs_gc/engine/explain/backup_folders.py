@@ -1,0 +1,177 @@
+"""Where copies may be in a backup location: in backups, also in those that somebody renamed or moved.
+
+A backup is at ``<repository>/<mark>/``, and people move it aside to keep it. So each folder that is no backup is looked
+through, at any depth: it may have one, or copies that another program made with the addresses of the objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from lakefs_gc.config import REPOSITORY_NAME
+from lakefs_gc.engine.explain.copies import OTHER_FOLDER
+from lakefs_gc.engine.records.backups.location import recorded_namespace
+from lakefs_gc.engine.records.backups.manifest import BEGAN, FOLDERS, MANIFEST, OBJECTS, BackupPaths
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.formats.addresses import namespaces_overlap
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.concurrency import map_unordered
+
+_FOLDERS_AT_ONCE = 16
+_DEPTH_OF_BACKUPS = 2
+_MOST_FOLDERS = 10_000
+"""The most folders that are listed below those of the second level: about twenty seconds in S3."""
+
+
+@dataclass(frozen=True)
+class CopyFolder:
+    """A folder that may hold copies: that of an object has the key ``prefix`` and its address. ``name`` is for people.
+
+    For one at the place of a backup, ``name`` is that of the backup.
+    """
+
+    prefix: str
+    name: str
+
+
+@dataclass(frozen=True)
+class CopyFolders:
+    """The folders that may hold copies, those of the second level, and what could not be looked through."""
+
+    copies: list[CopyFolder]
+    second_level: list[str]
+    unread: list[str]
+
+
+def find_copy_folders(
+    store: ObjectStore, repository: str, namespaces: Collection[str], addresses: Collection[str]
+) -> CopyFolders:
+    """Return the folders of a backup location that may hold copies of objects of a repository.
+
+    These are its own backups, all others that are of its namespace or tell no namespace, and each folder that has the
+    first part of one of ``addresses``. Raises the errors of the store for the location itself.
+    """
+    first_parts = {address.partition("/")[0] for address in addresses}
+    level, files = store.list_level("")
+    copies = [CopyFolder("", "a copy outside of a backup")] if _has_part(first_parts, "", level, files) else []
+    second_level: list[str] = []
+    unread: list[str] = []
+    listed = 0
+    look = partial(_look_into, store, repository, namespaces, first_parts)
+    while level:
+        depth = level[0].count("/")
+        if depth == _DEPTH_OF_BACKUPS:
+            second_level = sorted(level)
+        elif depth > _DEPTH_OF_BACKUPS:
+            listed += len(level)
+            if listed > _MOST_FOLDERS:
+                unread += _not_listed(store, level)
+                break
+        found = [each for _, each in map_unordered(look, level, _FOLDERS_AT_ONCE)]
+        copies += [each.copies for each in found if each.copies]
+        unread += [each.unread for each in found if each.unread]
+        level = [folder for each in found for folder in each.others]
+    return CopyFolders(sorted(copies, key=lambda each: each.prefix), second_level, sorted(unread))
+
+
+def _has_part(first_parts: Collection[str], folder: str, folders: Collection[str], files: pa.RecordBatch) -> bool:
+    """Return whether a folder has a folder or a file with one of these names, by what a listing of it shows."""
+    inside = {*folders, *_keys(files)}
+    return any(name in inside for part in first_parts for name in (f"{folder}{part}", f"{folder}{part}/"))
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """What was seen in one folder: where it may hold copies, folders to look into, and what could not be looked at."""
+
+    copies: CopyFolder | None = None
+    others: tuple[str, ...] = ()
+    unread: str = ""
+
+
+def _look_into(
+    store: ObjectStore, repository: str, namespaces: Collection[str], first_parts: Collection[str], folder: str
+) -> _Looked:
+    depth = folder.count("/")
+    try:
+        folders, files = store.list_level(folder)
+    except LakeFSGCError as error:
+        return _Looked(unread=_not_read(store, repository, folder, error))
+    has_record = not {f"{folder}{MANIFEST}", f"{folder}{BEGAN}"}.isdisjoint(_keys(files))
+    # A folder of a repository may have a mark that is named "objects", and a backup may lack its records.
+    if not has_record and (depth < _DEPTH_OF_BACKUPS or f"{folder}{OBJECTS}" not in folders):
+        has_copies = _has_part(first_parts, folder, folders, files)
+        return _Looked(CopyFolder(folder, f"the folder {folder}") if has_copies else None, tuple(folders))
+    others = tuple(each for each in folders if each.removeprefix(folder) not in FOLDERS)
+    name = _name_of(folder, repository)
+    try:
+        is_own = depth == _DEPTH_OF_BACKUPS and folder.startswith(f"{repository}/")
+        if is_own or _may_be_of(store, folder, namespaces):
+            return _Looked(CopyFolder(folder + OBJECTS, name), others)
+    except LakeFSGCError as error:
+        return _Looked(None, others, f"{name} in {store.location.url}: {error.message}")
+    return _Looked(None, others)
+
+
+def _keys(files: pa.RecordBatch) -> list[str]:
+    keys: list[str] = files.column("address").to_pylist()
+    return keys
+
+
+def _name_of(folder: str, repository: str) -> str:
+    """Return how to name the backup in a folder: by its mark, if it is where the backup of a mark is."""
+    if not _has_place_of_backup(folder):
+        return f"a backup in the folder {folder}"
+    name, mark_id = folder.rstrip("/").split("/")
+    return f"backup of mark {mark_id}{f' of {name}' if name != repository else ''}"
+
+
+def _has_place_of_backup(folder: str) -> bool:
+    """Return whether a folder is ``<repository>/<mark>/``, for a possible name and id."""
+    name, _, mark_id = folder.rstrip("/").partition("/")
+    try:
+        return BackupPaths(name, mark_id).folder == folder
+    except LakeFSGCError:
+        return False
+
+
+def _may_be_of(store: ObjectStore, folder: str, namespaces: Collection[str]) -> bool:
+    """Return whether a backup may be of a namespace. Raise if its record cannot be read.
+
+    One without a record may be of any namespace.
+    """
+    recorded = recorded_namespace(store, folder)
+    return not recorded or any(namespaces_overlap(recorded, each) for each in namespaces)
+
+
+def may_be_named(store: ObjectStore, repository: str, namespaces: Collection[str], name: str, mark_id: str) -> bool:
+    """Return whether a folder of this name and mark may be a backup of the repository. Unknown counts as yes."""
+    try:
+        return name == repository or _may_be_of(store, f"{name}/{mark_id}/", namespaces)
+    except LakeFSGCError:
+        return True
+
+
+def _not_read(store: ObjectStore, repository: str, folder: str, error: LakeFSGCError) -> str:
+    # At these places are backups, so nobody can state that none is there.
+    if re.fullmatch(f"{REPOSITORY_NAME}/", folder):
+        return f"backups in {store.location.url} below {folder}: {error.message}"
+    if _has_place_of_backup(folder):
+        return f"{_name_of(folder, repository)} in {store.location.url}: {error.message}"
+    return f"{OTHER_FOLDER}{store.location.folder_url}{folder}: {error.message}"
+
+
+def _not_listed(store: ObjectStore, folders: Collection[str]) -> list[str]:
+    """Return what to say about folders that are too many, by the folders of the second level that have them."""
+    above = Counter("/".join(folder.split("/")[:_DEPTH_OF_BACKUPS]) for folder in folders)
+    return [
+        f"{OTHER_FOLDER}{store.location.folder_url}{name}/: {number:,} folders below it, because all such folders are "
+        f"more than {_MOST_FOLDERS:,}"
+        for name, number in above.items()
+    ]
