@@ -149,13 +149,13 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     unread += _put_meanwhile(sources, paths, {*paths_of, *(url for _, url in outside)})
     unread += _restored_meanwhile(sources, facts)
     absent = {each: of for each, of in facts.sightings.items() if each not in {**facts.stored, **facts.not_asked}}
-    served = find_served(sources, absent, facts.shown)
-    unread += served.unread
     without_record = {
         address: {sighting.range_id for sighting in of}
         for address, of in absent.items()
         if not any(marking.is_deleted for marking in facts.markings.of[address])
     }
+    served = find_served(sources, absent, facts.shown, shown.at, without_record)
+    unread += served.unread
     unread += filter(None, [why_blind(sources, paths_of) or why_no_witness(sources, without_record)])
     unread += [
         f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it" for path, url in outside

@@ -7,19 +7,21 @@ it may look in the same folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from lakefs_gc.config import matching_mount
 from lakefs_gc.engine.explain.history import Sighting
 from lakefs_gc.engine.explain.keepers import short
-from lakefs_gc.engine.explain.sources import Sources
+from lakefs_gc.engine.explain.sources import Place, Sources
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError, ServerError
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.lakefs.pagination import REPLACEMENT_CHARACTER
 from lakefs_gc.storage.concurrency import map_unordered
 
 _MOST_ASKED = 500
-"""Up to so many objects are read through lakeFS, spread over all: two requests each, some seconds together."""
+"""Up to so many objects that no branch shows are read through lakeFS, spread over all: two requests each, some seconds
+together. All that a branch shows are read."""
 _CALLS_AT_ONCE = 16
 _GONE = 410
 
@@ -32,51 +34,90 @@ class Served:
     unread: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Question:
+    """A reference that has an object, its path, and how to name both."""
+
+    ref: str
+    path: str
+    what: str
+
+
 def find_served(
-    sources: Sources, sightings: Mapping[str, Sequence[Sighting]], shown: Mapping[str, Sequence[Commit]]
+    sources: Sources,
+    sightings: Mapping[str, Sequence[Sighting]],
+    shown: Mapping[str, Sequence[Commit]],
+    on_branches: Mapping[str, Sequence[Place]],
+    without_record: Collection[str],
 ) -> Served:
-    """Return which objects lakeFS still serves at the newest commit that has them.
+    """Return which objects lakeFS still serves where branches show them, or at a commit that has them.
 
-    ``sightings`` are the entries of each object, and ``shown`` the commits of each range. An object that no known
-    commit has cannot be asked for.
+    ``sightings`` are the entries of each object, ``shown`` the commits of each range, and ``on_branches`` the places
+    that show an object now. An object that neither a branch nor a known commit has at a path that the API can name
+    cannot be asked for. ``unread`` has it if a branch shows it, and if it is ``without_record`` of a delete and a mount
+    leads to the store, which may be another one than that of lakeFS.
     """
-    places = {}
-    for address, found in sightings.items():
-        at = [
-            (commit.creation_date, commit.id, sighting.path)
-            for sighting in found
-            if REPLACEMENT_CHARACTER not in sighting.path  # the API cannot name it
-            for commit in shown[sighting.range_id]
-        ]
-        if at:
-            places[address] = max(at)[1:]
-    some = sorted(places)[:: -(-len(places) // _MOST_ASKED) or 1]
-
-    def ask(address: str) -> bool | LakeFSGCError:
-        commit_id, path = places[address]
-        try:
-            next(sources.server.read_object(sources.repository, commit_id, path, piece_bytes=1))
-        except RepositoryNotFoundError:
-            return False
-        except LakeFSGCError as error:
-            is_gone = isinstance(error, ServerError) and error.facts.get("status") == _GONE
-            return False if is_gone else error
-        return True
-
-    answers = dict(map_unordered(ask, some, _CALLS_AT_ONCE))
+    questions = {
+        address: _questions(on_branches.get(address, ()), found, shown) for address, found in sightings.items()
+    }
+    others = sorted(address for address, asked in questions.items() if asked and address not in on_branches)
+    asked_for = [address for address in sorted(questions) if questions[address] and address in on_branches]
+    asked_for += others[:: -(-len(others) // _MOST_ASKED) or 1]
+    answers = dict(map_unordered(lambda address: _ask(sources, questions[address]), asked_for, _CALLS_AT_ONCE))
     if sightings:
         sources.looked_at.append(
-            f"{len(some):,} of {len(sightings):,} objects that the store lacks, read through lakeFS"
+            f"{len(asked_for):,} of {len(sightings):,} objects that the store lacks, read through lakeFS"
         )
+    is_mounted, _ = matching_mount(sources.namespace, sources.settings.mounts)
+    doubted = {*on_branches, *(without_record if is_mounted else ())}
     return Served(
         {
-            address: f"lakeFS serves its content: {places[address][1]} of commit {short(places[address][0])}"
-            for address in some
-            if answers[address] is True
+            address: f"lakeFS serves its content: {answer.what}"
+            for address, answer in answers.items()
+            if isinstance(answer, _Question)
         },
-        tuple(
-            f"{places[address][1]} of commit {short(places[address][0])}, read through lakeFS: {answer.message}"
-            for address, answer in sorted(answers.items())
-            if isinstance(answer, LakeFSGCError)
+        (
+            *sorted(answer for answer in answers.values() if isinstance(answer, str)),
+            *(
+                f"{address}: whether lakeFS serves it is unknown, because no branch and no known commit has it at a "
+                "path that the API can name. If you know a commit that has it, create a branch there, and ask again"
+                for address in sorted(doubted)
+                if address in questions and not questions[address]
+            ),
         ),
     )
+
+
+def _questions(
+    places: Sequence[Place], sightings: Sequence[Sighting], shown: Mapping[str, Sequence[Commit]]
+) -> list[_Question]:
+    """Return where to ask for an object: where branches show it, then at the newest and the oldest commit."""
+    at = [(commit, sighting.path) for sighting in sightings for commit in shown[sighting.range_id]]
+    commits = sorted((commit.creation_date, commit.id, path) for commit, path in at)
+    asked = [_Question(branch, path, f"{path} of branch {branch}") for branch, path in places]
+    asked += [
+        _Question(each, path, f"{path} of commit {short(each)}") for _, each, path in commits[:-2:-1] + commits[:1]
+    ]
+    # The API cannot name a path that is not UTF-8, and may have another object at the one that is listed instead.
+    return [each for each in dict.fromkeys(asked) if REPLACEMENT_CHARACTER not in each.path]
+
+
+def _ask(sources: Sources, questions: Sequence[_Question]) -> _Question | str | None:
+    """Return the question to which lakeFS answered with content, None if it has none, or why that is unknown.
+
+    Only 410 says that lakeFS knows the object, and has no content. It does not find a commit that was picked for ten
+    minutes, and a gateway in front of it may answer 404 to anything.
+    """
+    unknown = ""
+    for each in questions:
+        try:
+            next(sources.server.read_object(sources.repository, each.ref, each.path, piece_bytes=1))
+        except LakeFSGCError as error:
+            if isinstance(error, ServerError) and error.facts.get("status") == _GONE:
+                return None
+            unknown = unknown or f"{each.what}, read through lakeFS: {error.message}"
+            if not isinstance(error, RepositoryNotFoundError):
+                return unknown
+        else:
+            return each
+    return f"{unknown}. lakeFS knew it before. Ask again, ten minutes later"
