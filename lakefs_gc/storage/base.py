@@ -347,7 +347,8 @@ class ObjectStore(ABC):
         """Return how many copies are listed of each object beside the current one: versions, and deleted copies.
 
         The store is asked whatever its settings are: versions stay when their setting is switched off. Raises an error
-        also if the list lacks an object that exists. A folder keeps none.
+        also if the list lacks an object that exists, one of ``keys`` or, if nothing is listed, any. A folder
+        keeps none.
         """
         return {}
 

@@ -343,7 +343,8 @@ class AzureStore(ObjectStore):
         )
 
     def count_versions(self, keys: Sequence[str]) -> dict[str, int]:
-        counts = count_versions(self._azure(), [self._name(key) for key in keys])
+        others = (self._name(key) for batch in self.list("") for key in batch.column("address").to_pylist())
+        counts = count_versions(self._azure(), [self._name(key) for key in keys], others)
         return {name[len(self.root) :]: count for name, count in counts.items()}
 
     def _require_flat(self) -> None:

@@ -5,7 +5,8 @@ Source: Microsoft Learn, "List Blobs" (``include``) and "Blob versioning": versi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from xml.etree import ElementTree
 
 from lakefs_gc.errors import StorageError
@@ -17,19 +18,24 @@ from lakefs_gc.storage.concurrency import map_unordered
 _LISTINGS_AT_ONCE = 16
 
 
-def count_versions(azure: AzureClient, names: Sequence[str]) -> dict[str, int]:
-    """Return how many copies of each name are listed beside the current blob. One listing for each name."""
+def count_versions(azure: AzureClient, names: Sequence[str], others: Iterable[str]) -> dict[str, int]:
+    """Return how many copies of each name are listed beside the current blob. One listing for each name.
+
+    The current blob is listed, too, so lists without any prove nothing. If that of each name is empty, the first of
+    ``others``, which exist, must be listed.
+    """
     exist = {name for name, head in map_unordered(azure.head_or_none, names, _LISTINGS_AT_ONCE) if head is not None}
-    counts = {}
-    for name, blobs in map_unordered(lambda name: list(_blobs(azure, name)), names, _LISTINGS_AT_ONCE):
-        if name in exist and not blobs:
-            raise StorageError(
-                f"{azure.where(name)}: the blob exists, and the store does not list it among its versions, so a list "
-                "without one shows nothing",
-                remedy="Check whether a proxy in front of the store changes its answers, then run again",
-            )
-        counts[name] = sum(not _is_current(blob) for blob in blobs)
-    return counts
+    listed = dict(map_unordered(lambda name: list(_blobs(azure, name)), names, _LISTINGS_AT_ONCE))
+    not_listed = [name for name, blobs in listed.items() if name in exist and not blobs]
+    if not any(listed.values()):
+        not_listed += [name for name in islice(others, 1) if next(_blobs(azure, name), None) is None]
+    if not_listed:
+        raise StorageError(
+            f"{azure.where(not_listed[0])}: the blob exists, and the store does not list it among its versions, so a "
+            "list without one shows nothing",
+            remedy="Check whether a proxy in front of the store changes its answers, then run again",
+        )
+    return {name: sum(not _is_current(blob) for blob in blobs) for name, blobs in listed.items()}
 
 
 def _is_current(blob: ElementTree.Element) -> bool:

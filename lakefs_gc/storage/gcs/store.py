@@ -287,7 +287,8 @@ class GCSStore(ObjectStore):
 
     def count_versions(self, keys: Sequence[str]) -> dict[str, int]:
         """See ``ObjectStore``. What soft delete keeps is not listed: see ``space_not_freed``."""
-        counts = count_versions(self._client(), [self._name(key) for key in keys])
+        others = (self._name(key) for batch in self.list("") for key in batch.column("address").to_pylist())
+        counts = count_versions(self._client(), [self._name(key) for key in keys], others)
         return {name[len(self.root) :]: count for name, count in counts.items()}
 
     # -- facts about the store -------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ Source: Google's documents, "Objects: list" (``versions``) and "Object Versionin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from lakefs_gc.errors import StorageError
@@ -18,22 +19,27 @@ _LISTINGS_AT_ONCE = 16
 _FIELDS = "kind,items(name,generation),nextPageToken"
 
 
-def count_versions(client: GCSClient, names: Sequence[str]) -> dict[str, int]:
-    """Return how many versions of each name are listed beside the current one. One listing for each name."""
+def count_versions(client: GCSClient, names: Sequence[str], others: Iterable[str]) -> dict[str, int]:
+    """Return how many versions of each name are listed beside the current one. One listing for each name.
+
+    Each object that exists is listed as a version, so lists without any prove nothing. If that of each name is empty,
+    the first of ``others``, which exist, must be listed.
+    """
     current = {
         name: str(facts["generation"]) if facts else ""
         for name, facts in find_objects(client, names, _LISTINGS_AT_ONCE)
     }
-    counts = {}
-    for name, generations in map_unordered(lambda name: set(_generations(client, name)), current, _LISTINGS_AT_ONCE):
-        if current[name] and not generations:
-            raise StorageError(
-                f"{client.where(name)}: the object exists, and the store lists no version of it, so a list without one "
-                "shows nothing",
-                remedy="Check whether a proxy in front of the store changes its answers, then run again",
-            )
-        counts[name] = len(generations - {current[name]})
-    return counts
+    listed = dict(map_unordered(lambda name: set(_generations(client, name)), current, _LISTINGS_AT_ONCE))
+    not_listed = [name for name, generations in listed.items() if current[name] and not generations]
+    if not any(listed.values()):
+        not_listed += [name for name in islice(others, 1) if not any(_generations(client, name))]
+    if not_listed:
+        raise StorageError(
+            f"{client.where(not_listed[0])}: the object exists, and the store lists no version of it, so a list "
+            "without one shows nothing",
+            remedy="Check whether a proxy in front of the store changes its answers, then run again",
+        )
+    return {name: len(generations - {current[name]}) for name, generations in listed.items()}
 
 
 def _generations(client: GCSClient, name: str) -> Iterator[str]:
