@@ -74,7 +74,7 @@ class Facts:
         backup_urls: Collection[str] = (),
         unfinished: bool = False,
     ) -> None:
-        self.sources = sources
+        self.sources, self._is_proof = sources, unfinished
         history, store = sources.history, sources.store
         self.commits = Commits(history, sources.settings.safety.protect, sources.now)
         self.sightings: dict[str, list[Sighting]] = {address: [] for address in addresses}
@@ -117,7 +117,8 @@ class Facts:
         """Look up staged objects, hidden twins, and what the last run found in other repositories."""
         sources, self.twins = self.sources, Found()
         sizes = {info.size_bytes for info in self.stored.values()}
-        found = staged(sources, sizes, thorough=thorough) if self.stored else {}
+        lost = not self._is_proof and any(self._may_be_lost(address) for address in addresses)
+        found = staged(sources, None if lost else sizes, thorough=thorough) if sizes or lost else {}
         self.staged = found or {}
         kept_forever = {
             address
@@ -144,6 +145,18 @@ class Facts:
             sources.not_looked_at.append(
                 "metaranges of deleted branches, which safety.protect.days keeps: only a run reads them"
             )
+
+    def _may_be_lost(self, address: str) -> bool:
+        """Return whether an object is lost if a branch shows it: nothing else says so, or that a sweep deleted it.
+
+        Its size is unknown, so all that is staged is looked up.
+        """
+        return (
+            address not in self.stored
+            and address not in self.not_asked
+            and not any(marking.is_deleted for marking in self.markings.of[address])
+            and not any(keeper.by in REFERENCES for keeper in self.commits.keepers(self._commits_of(address)))
+        )
 
     def explanation(self, asked: Asked, address: str) -> Explanation:
         """Return what is known about one object."""

@@ -166,8 +166,8 @@ def shown_url(sources: Sources, ref: str, path: str) -> str:
         return ""
 
 
-def staged(sources: Sources, sizes: Collection[int], *, thorough: bool = False) -> dict[str, list[Place]] | None:
-    """Return where branches show staged objects that have one of ``sizes``, by address.
+def staged(sources: Sources, sizes: Collection[int] | None, *, thorough: bool = False) -> dict[str, list[Place]] | None:
+    """Return where branches show staged objects that have one of ``sizes`` (None: any), by address.
 
     None if they are too many to look at, and the answer is not ``thorough``.
     """
@@ -179,8 +179,8 @@ def staged(sources: Sources, sizes: Collection[int], *, thorough: bool = False) 
         by_branch = map_unordered(lambda b: _changes(sources, b, limit), sources.history.heads, _CALLS_AT_ONCE)
         for branch, changes in by_branch:
             listed += len(changes)
-            places += [(branch, change.path) for change in changes if change.size_bytes in sizes]
-            too_many = _too_many_changes(listed, len(places))
+            places += [(branch, change.path) for change in changes if sizes is None or change.size_bytes in sizes]
+            too_many = _too_many_changes(listed, len(places), of_a_size=sizes is not None)
             if too_many and not thorough:
                 break
     if too_many and not thorough:
@@ -193,12 +193,12 @@ def staged(sources: Sources, sizes: Collection[int], *, thorough: bool = False) 
     return shown_at(sources, places).at
 
 
-def _too_many_changes(listed: int, places: int) -> str:
-    """Return why these are too many changes to look at, of which ``places`` have the size of an object."""
+def _too_many_changes(listed: int, places: int, *, of_a_size: bool) -> str:
+    """Return why these are too many changes to look at. ``places`` are those to look up, all or ``of_a_size``."""
     if listed > _MAX_CHANGES:
         return f"there are more than {_MAX_CHANGES:,} changes"
     if places > _MAX_LOOKUPS:
-        return f"more than {_MAX_LOOKUPS} changes have the same size"
+        return f"more than {_MAX_LOOKUPS} changes {'have the same size' if of_a_size else 'may show a lost object'}"
     return ""
 
 

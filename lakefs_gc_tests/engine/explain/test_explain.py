@@ -215,6 +215,25 @@ def test_what_takes_long_is_looked_up_if_that_is_asked_for(
     assert [each.kept_by[0].by for each in quick] == [KeptBy.STAGED, KeptBy.HIDDEN_TWIN]
 
 
+def test_a_lost_object_that_was_staged_after_the_last_run_is_missing(
+    history: KnownHistory, open_: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its size is unknown, so all that is staged is looked up. What no branch shows is only not in the store."""
+    repository = history.repository
+    key, stray = repository.put("lost", "size of no other object"), repository.put_stray("data/s/stray")
+    repository.store.delete_many([key, stray])
+    try:
+        [lost, not_shown] = explain(open_(), [key, stray])
+        monkeypatch.setattr(sources, "_MAX_LOOKUPS", 0)
+        quick, thorough = (explain(open_(), [key], thorough=thorough)[0] for thorough in (False, True))
+    finally:
+        repository.delete("lost")
+    assert (lost.state, not_shown.state) == (State.MISSING, State.NOT_IN_STORE)
+    assert [keeper.by for keeper in lost.kept_by] == [KeptBy.STAGED]
+    assert (quick.state, thorough.state) == (State.NOT_IN_STORE, State.MISSING)
+    assert "more than 0 changes may show a lost object. `--thorough` looks at all of them" in quick.not_looked_at[-1]
+
+
 def test_settings_protect(history: KnownHistory, open_: Open) -> None:
     protect = Protections(tags=("v*",), path_prefixes=("table/",))
     protected = open_(safety=SafetyParameters(protect=protect))

@@ -70,6 +70,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "what is staged is looked up for lost objects, too",
+        "engine/explain/explain.py",
+        "found = staged(sources, None if lost else sizes, thorough=thorough) if sizes or lost else {}",
+        "found = staged(sources, sizes, thorough=thorough) if sizes else {}",
+        "engine/explain/test_explain.py",
+        "lost_object",
+    ),
+    Mutant(
+        12,
         "backups below a former name of the repository are looked at",
         "engine/explain/backup_folders.py",
         "if is_own or _may_be_of(store, folder, namespaces):",
