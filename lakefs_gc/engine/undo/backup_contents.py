@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.records.backups.location import backup_location_of, read_backup
 from lakefs_gc.engine.records.backups.manifest import COPIED, SIZE_ONLY, Backup
+from lakefs_gc.engine.records.backups.removal import refuse_removal
 from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -58,7 +59,11 @@ def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | Non
 
 
 def refuse_lost_backup(store: ObjectStore, backup: Backup) -> None:
-    """Raise ``BackupError`` unless a backup is still complete: it has the same manifest, and every copy."""
+    """Raise ``BackupError`` unless a backup is still complete: it has the same manifest, and every copy.
+
+    Also raises it while a pruning may delete copies. That is looked for first: a pruning that ended leaves no note.
+    """
+    refuse_removal(store, backup.paths)
     if read_backup(store, backup.paths).digest != backup.digest:
         raise BackupError(
             f"The backup of mark {backup.mark_id} was replaced since its sweep began",

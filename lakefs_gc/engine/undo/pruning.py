@@ -11,13 +11,16 @@ server stays, too: a copy of an installation has the same namespaces, but does n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import chain, islice
 
 from lakefs_gc.engine.records.backups.location import ListedBackup, list_backups, repositories_in
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.records.backups.removal import Removal
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope, is_swept
@@ -25,6 +28,7 @@ from lakefs_gc.engine.undo.unfinished import remove_unfinished
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, written_at
+from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +78,9 @@ def prune_backups(
 
         def is_expired(listed: ListedBackup = listed, made_at: datetime = made_at) -> bool:
             _refuse_unclear(listed, endpoint_url)
-            since = _kept_since(listed, made_at, open_once)
+            # A backup that was begun again needs the copies, whether it has a manifest or not.
+            begun = store.stat_many([listed.paths.began]).values()
+            since = _kept_since(listed, max([made_at, *(note.last_modified for note in begun)]), open_once)
             return since is not None and since + timedelta(days=keep_days) <= now
 
         try:
@@ -210,48 +216,69 @@ def _began_at(store: ObjectStore, summary: str) -> str:
 def _remove(store: ObjectStore, paths: BackupPaths, is_expired: Callable[[], bool]) -> bool:
     """Delete a backup if it is expired, and return whether it was.
 
-    The manifest goes first, so that a backup that is only partly deleted counts as incomplete. The note of its begin
-    goes last, so that the next pruning finds the rest and deletes it. Nothing is deleted of a folder that cannot be
-    listed, for example because of a symbolic link in it.
+    Nothing is deleted of a folder that cannot be listed, for example because of a symbolic link in it. Each time when
+    the time for deletes is over, the backup is looked at again (``removal.py``): somebody may need it meanwhile.
     """
     if not is_expired():
         return False
     for _ in store.list(paths.folder):
         pass
-    if not _withdraw(store, paths, is_expired):
+    removal = Removal.of(store, paths)
+    while True:
+        window, is_still_expired = removal.announce(), False
+        try:
+            is_still_expired = is_expired()
+            if is_still_expired and _delete_copies(removal, window):
+                return True
+        except LakeFSGCError:
+            if not removal.may_delete_late:
+                with suppress(LakeFSGCError):  # the first error says what to do
+                    store.delete_many([removal.note])
+            raise
+        if is_still_expired:
+            continue
+        _delete(store, [removal.note])
+        if len(removal.windows) > 1:
+            raise BackupError(
+                "The backup was needed again while it was being removed, and a part of it is missing",
+                remedy=f"Run `{paths.command}`: it copies what was removed again",
+            )
         return False
-    batch_of_keys: list[str] = []
-    for batch in store.list(paths.folder):
-        batch_of_keys += (key for key in batch.column("address").to_pylist() if key != paths.began)
-        while len(batch_of_keys) >= _DELETES_AT_ONCE:
-            _delete(store, batch_of_keys[:_DELETES_AT_ONCE])
-            batch_of_keys = batch_of_keys[_DELETES_AT_ONCE:]
-    _delete(store, batch_of_keys)
-    _delete(store, [paths.began])
-    return True
 
 
-def _withdraw(store: ObjectStore, paths: BackupPaths, is_expired: Callable[[], bool]) -> bool:
-    """Delete the manifest of a backup, and return whether the backup is expired even then; else put the manifest back.
+def _delete_copies(removal: Removal, window: DeleteWindow) -> bool:
+    """Delete an expired backup; return False if the time for deletes was over before all was deleted.
 
-    Without it, no sweep that needs the backup begins. A sweep that began shortly before has written its claim, which
-    this second look finds (``claim_backup``).
+    The manifest goes first, so that a backup that is only partly deleted counts as incomplete. The note of its begin
+    goes last, so that the next pruning finds the rest and deletes it. Raise ``BackupError`` if a file cannot be
+    deleted, or if nothing was deleted in time.
     """
-    manifest = store.read(paths.manifest) if store.stat_many([paths.manifest]) else None
-    _delete(store, [paths.manifest])
-    is_still_expired = False
-    try:
-        is_still_expired = is_expired()
-    finally:
-        if not is_still_expired and manifest is not None:
-            store.put(paths.manifest, manifest)
-    return is_still_expired
+    store, paths = removal.store, removal.paths
+    dead, held = removal.others()
+    listed = (key for batch in store.list(paths.folder) for key in batch.column("address").to_pylist())
+    copies = (key for key in listed if key != paths.began and not key.startswith(paths.removals))
+    batches = iter(lambda: list(islice(copies, _DELETES_AT_ONCE)), [])
+    for number, keys in enumerate(chain([[paths.manifest, *dead]], batches)):
+        if not _delete(store, keys, window):
+            if number > 1:
+                return False
+            raise BackupError(
+                f"The store did not delete a part of the backup within {DELETE_DEADLINE_SECONDS} seconds",
+                remedy="Prune again when the store is faster: the pruning continues",
+            )
+    if removal.may_delete_late:
+        return True  # the notes stay, for the next pruning
+    # Another pruning of this backup at the same time deletes its own note, and the next one the note of the begin.
+    return _delete(store, [removal.note] if held else [removal.note, paths.began], window)
 
 
-def _delete(store: ObjectStore, keys: list[str]) -> None:
-    failed = [deletion for deletion in store.delete_many(keys) if deletion.error]
-    if failed:
+def _delete(store: ObjectStore, keys: Sequence[str], window: DeleteWindow | None = None) -> bool:
+    """Delete files of a backup; return False if the time for it was over. Raise if the store does not delete one."""
+    failed = [deletion for deletion in store.delete_many(keys, window) if deletion.error]
+    refused = [deletion for deletion in failed if not deletion.error.startswith(NOT_TRIED)]
+    if refused:
         raise BackupError(
-            f"{len(failed):,} files of an expired backup cannot be removed, e.g. {failed[0].key}: {failed[0].error}",
+            f"{len(refused):,} files of an expired backup cannot be removed, e.g. {refused[0].key}: {refused[0].error}",
             remedy="Grant permission to delete objects in the backup location, or raise backup.keep_days",
         )
+    return not failed

@@ -24,8 +24,7 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import StoreUnavailableError
-from lakefs_gc.storage.base import Deletions, ObjectInfo, ObjectStore
-from lakefs_gc.storage.delete_window import DeleteWindow
+from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -166,7 +165,7 @@ def test_a_sweep_that_has_not_looked_yet_keeps_the_backup(
 def test_a_sweep_that_begins_while_its_backup_is_pruned_keeps_it(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:
-    """Between the look at the mark's records and the delete of the manifest. It stays if they are unknown then, too."""
+    """Between the look at the mark's records and the note of the pruning. It stays if they are unknown then, too."""
     _, mark = backed_up(spark, repository, place)
     unreadable = False
 
@@ -177,10 +176,10 @@ def test_a_sweep_that_begins_while_its_backup_is_pruned_keeps_it(
             return super().stat_many(keys, concurrency=concurrency)
 
     class Meanwhile(LocalStore):
-        def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
-            if BackupPaths("lake", mark.mark_id).manifest in keys:
+        def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+            if key.startswith(BackupPaths("lake", mark.mark_id).removals):
                 happens()
-            return super().delete_many(keys, window)
+            return super().put(key, data, if_absent=if_absent)
 
     def claim() -> None:
         claim_backup(repository.store, mark.mark_id, Scope.all)
@@ -198,6 +197,7 @@ def test_a_sweep_that_begins_while_its_backup_is_pruned_keeps_it(
         assert (found.removed, [why for _, why in found.kept]) == ([], kept)
         assert place.store.read(BackupPaths("lake", mark.mark_id).manifest) == manifest
         assert set(place.copies(mark)) == set(KEYS)
+        assert list(place.store.list(BackupPaths("lake", mark.mark_id).removals)) == []
         unreadable = False
 
 

@@ -15,7 +15,7 @@ from lakefs_gc.storage.base import ObjectStore
 def claim_backup(store: ObjectStore, mark_id: str, only: Scope) -> None:
     """Note that a sweep of a mark, or of its part, needs the backup. ``store`` is the namespace.
 
-    The sweep has to verify the backup after this, and pruning looks for claims after it deleted the manifest. So
-    whatever the order of their requests is, at least one of them learns of the other.
+    The sweep has to verify the backup after this, and pruning looks for claims after it has written its note. So
+    whatever the order of their requests is, at least one of them learns of the other (``removal.py``).
     """
     store.put(f"{MarkPaths.of(mark_id).claims}{sequence_of(store.now(), 0, only)}-claim.json", b"{}")

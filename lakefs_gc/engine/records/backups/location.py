@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings, Settings
 from lakefs_gc.engine.records.backups.manifest import BEGAN, MANIFEST, Backup, BackupPaths, BackupStart
+from lakefs_gc.engine.records.backups.removal import refuse_removal
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import (
     BackupError,
@@ -244,12 +245,13 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
 def begin_backup(
     store: ObjectStore, mark: Mark, server: dict[str, str], now: Callable[[], datetime]
 ) -> tuple[BackupPaths, Backup | None]:
-    """Write the note that a backup of a mark has begun, by which an unfinished one is found and pruned.
+    """Write the note that a backup of a mark has begun, by which it is not pruned now, and later if it does not end.
 
     Return its paths, and its manifest if the mark has a complete backup. ``server`` is the ``ServerIdentity`` as JSON.
 
     Raises ``BackupError`` if the folder has a backup of another mark, or of an unknown one. Marks of lakeFS's client
-    may have the same id: on two servers, or because a setting (``lakefs.gc.mark_id``) names them all alike.
+    may have the same id: on two servers, or because a setting (``lakefs.gc.mark_id``) names them all alike. Also raises
+    it while a pruning may delete the copies of this mark (``removal.py``).
     """
     paths = BackupPaths(mark.repository, mark.mark_id)
     found = _record_in(store, paths)
@@ -261,6 +263,7 @@ def begin_backup(
         )
     note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository, server)
     store.put(paths.began, note.to_json())
+    refuse_removal(store, paths)
     return paths, found if isinstance(found, Backup) else None
 
 

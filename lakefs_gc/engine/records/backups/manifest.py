@@ -8,6 +8,7 @@ Below ``backup.url``, for a repository and a mark::
     <repository>/<mark>/contents/    Parquet: the same, one row for each object of the mark
     <repository>/<mark>/backup.json  the manifest, written last: without it the backup is not complete
     <repository>/<mark>/restores/<time>.json  what each restore from it did
+    <repository>/<mark>/removals/    the notes of prunings that remove it (``removal.py``)
 
 The manifest is bound to the mark by its digest, and to the contents by their checksums.
 """
@@ -90,6 +91,10 @@ class BackupPaths:
     @property
     def manifest(self) -> str:
         return f"{self.folder}{MANIFEST}"
+
+    @property
+    def removals(self) -> str:
+        return f"{self.folder}removals/"
 
     def has_run_id(self, now: datetime) -> bool:
         """Return whether the mark has an id as lakeFS gives to runs. Marks of lakeFS's own client may have others."""

@@ -1,0 +1,82 @@
+"""The note of a pruning that it removes a backup. While it holds, no backup and no sweep relies on the copies.
+
+A pruning and a backup, or a sweep, of one mark may each stop between any two requests, for any time: a machine is
+suspended, or a store does not answer. Each announces itself before it looks for the other::
+
+    pruning: 1. writes its note   2. looks: is the backup expired?   3. deletes, for 90 s at most, then begins at 1
+    backup:  1. writes began.json 2. looks for notes of prunings     3. copies, and writes the manifest
+    sweep:   1. writes its claim  2. looks for notes of prunings     3. looks for the manifest and each copy
+
+So whatever the order of their requests is, at least one learns of the other. If the pruning looks after the other has
+announced itself, the backup is not expired: its days count from ``began.json``, and a claim keeps it. Otherwise the
+note was there when the other looked, and the other refuses.
+
+A note holds for ``DEAD_AFTER_SECONDS`` after it was written, by the store's clock. Then all deletes that its pruning
+began have ended, and it begins no others without a new note (``DeleteWindow``). So a pruning that was killed hinders
+nobody for longer, and nobody has to delete its note: the next pruning does. Each pruning has a note of its own. Two at
+once could otherwise delete each other's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import uuid4
+
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.errors import BackupError
+from lakefs_gc.storage.base import ObjectStore, written_at
+from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS, DeleteWindow
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One pruning of one backup. ``windows``: the times for its deletes, one for each time that it wrote its note."""
+
+    store: ObjectStore
+    paths: BackupPaths
+    note: str
+    windows: list[DeleteWindow] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, store: ObjectStore, paths: BackupPaths) -> Removal:
+        """Return a pruning that has not written its note yet."""
+        return cls(store, paths, f"{paths.removals}{uuid4().hex}.json")
+
+    def announce(self) -> DeleteWindow:
+        """Write the note, or write it again, and return the time for deletes. Look whether it is expired after this."""
+        # Opened before the note is written: the others count from the time at which the store received the note.
+        self.windows.append(DeleteWindow())
+        self.store.put(self.note, b"{}")
+        return self.windows[-1]
+
+    @property
+    def may_delete_late(self) -> bool:
+        """Return whether a request had no answer: the store may carry it out while the note holds."""
+        return any(window.unanswered for window in self.windows)
+
+    def others(self) -> tuple[list[str], list[str]]:
+        """Return the notes of other prunings of this backup: those that hold no longer, and those that hold."""
+        dead, held = _notes(self.store, self.paths)
+        return dead, [key for key in held if key != self.note]
+
+
+def refuse_removal(store: ObjectStore, paths: BackupPaths) -> None:
+    """Raise ``BackupError`` if a pruning may delete copies of a backup now."""
+    if _notes(store, paths)[1]:
+        raise BackupError(
+            f"The backup of mark {paths.mark_id} is being removed, because it was expired, or a pruning that removed "
+            f"it was killed less than {DEAD_AFTER_SECONDS} seconds ago",
+            remedy=f"Wait {DEAD_AFTER_SECONDS} seconds, then run `{paths.command}`: it copies what was removed again",
+        )
+
+
+def _notes(store: ObjectStore, paths: BackupPaths) -> tuple[list[str], list[str]]:
+    """Return the notes that hold no longer, and those that hold."""
+    _, listed = store.list_level(paths.removals)
+    if not listed.num_rows:
+        return [], []
+    oldest = store.now() - timedelta(seconds=DEAD_AFTER_SECONDS)
+    times = written_at(listed)
+    dead = sorted(key for key, at in times.items() if at < oldest)
+    return dead, sorted(times.keys() - set(dead))
