@@ -242,6 +242,7 @@ def begin_run(context: RunContext, run_key: str, only: Scope = Scope.all) -> GCR
         raise ReadOnlyRepositoryError(f"repository {repository.name} is read-only, so it cannot be collected")
     others = server.other_repositories(repository.name)
     refuse_overlaps(repository, others, settings)
+    _refuse_backups(repository, settings)
     namespace = normalize_namespace(repository.storage_namespace)
     location = settings.reach(namespace)
     started_at = checked_store_time(context.open_store(location), safety, context.clock)
@@ -324,17 +325,37 @@ def refuse_overlaps(repository: Repository, others: Iterable[Repository], settin
     own_location = settings.locate(own)
     for other in others:
         theirs = other.storage_namespace
-        location = settings.locate(theirs)
-        if (
-            namespaces_overlap(theirs, own)
-            or namespaces_overlap(location.folder_url, own_location.folder_url)
-            or folders_overlap(location, own_location)
-        ):
+        if namespaces_overlap(theirs, own) or overlaps(theirs, own_location, settings):
             raise NamespaceError(
                 f"the namespaces of {repository.name} ({repository.storage_namespace}) and of {other.name} "
                 f"({other.storage_namespace}) overlap: an object that one does not reference, the other may use",
                 remedy="Move one of them to a namespace of its own. Until then neither can be collected",
             )
+
+
+def overlaps(namespace: str, location: StoreLocation, settings: Settings) -> bool:
+    """Return whether a folder contains, equals or lies in a namespace, as its server spells it or where mounts lead."""
+    reached = settings.locate(namespace)
+    return (
+        namespaces_overlap(namespace, location.folder_url)
+        or namespaces_overlap(reached.folder_url, location.folder_url)
+        or folders_overlap(reached, location)
+    )
+
+
+def _refuse_backups(repository: Repository, settings: Settings) -> None:
+    """Raise ``NamespaceError`` if the configured backup location contains, equals or lies in a namespace (rule 5).
+
+    No reference shows the copies of a backup, and they may be the only ones.
+    """
+    url = settings.backup.url
+    if url and overlaps(repository.storage_namespace, StoreLocation(url), settings):
+        raise NamespaceError(
+            f"the namespace of {repository.name} ({repository.storage_namespace}) and the backup location {url} "
+            "overlap: the copies of backups could be collected as garbage",
+            remedy="Set backup.url to a bucket or folder that no repository uses, and move the backups there. If the "
+            "repository was created in the backup location, create it elsewhere: here it cannot be collected",
+        )
 
 
 def checked_store_time(store: ObjectStore, safety: SafetyParameters, clock: Clock) -> datetime:

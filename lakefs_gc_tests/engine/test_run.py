@@ -12,7 +12,7 @@ import lakefs_sdk
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.config import SafetyParameters, Settings
+from lakefs_gc.config import BackupSettings, SafetyParameters, Settings
 from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.run import (
     GCRun,
@@ -253,6 +253,32 @@ def test_a_mount_from_one_bucket_to_another_makes_namespaces_overlap(lake: Lake,
     refuse_overlaps(own, others, Settings())
     with pytest.raises(NamespaceError, match="overlap"):
         refuse_overlaps(own, others, Settings(mounts={"s3://alias/": "s3://bucket/"}))
+
+
+@pytest.mark.parametrize(
+    ("url", "is_refused"),
+    [
+        ("objects", True),
+        ("objects/lake", True),
+        ("objects/lake/backups", True),
+        ("link/backups", True),
+        ("objects/lake-backups", False),
+        ("", False),
+    ],
+)
+def test_a_repository_in_or_around_the_backup_location_is_refused(
+    lake: Lake, repository: LakeRepository, url: str, is_refused: bool
+) -> None:
+    """No reference shows the copies of a backup."""
+    (lake.folder / "link").symlink_to(repository.folder)
+    given = context(lake, LakeFSClient(lake.credentials))
+    backup = BackupSettings(url=f"{lake.folder.as_uri()}/{url}" if url else "")
+    changed = replace(given, settings=given.settings.model_copy(update={"backup": backup}))
+    if is_refused:
+        with pytest.raises(NamespaceError, match=r"local://lake/?\) and the backup location .* overlap"):
+            begin_run(changed, "lake/1")
+    else:
+        assert begin_run(changed, "lake/1").namespace == "local://lake/"
 
 
 def test_repositories_that_cannot_be_collected(lake: Lake) -> None:

@@ -6,6 +6,15 @@ from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        5,
+        "no repository in or around the backup location is collected",
+        "engine/run.py",
+        "    _refuse_backups(repository, settings)\n",
+        "",
+        "engine/test_run.py",
+        "backup_location",
+    ),
+    Mutant(
         12,
         "the backup stays if the listing of its mark lacks an approval",
         "engine/undo/pruning.py",

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings, Settings
 from lakefs_gc.engine.records.backups.manifest import BEGAN, MANIFEST, Backup, BackupPaths, BackupStart
 from lakefs_gc.engine.records.backups.removal import refuse_removal
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.run import overlaps
 from lakefs_gc.errors import (
     BackupError,
     ConfigurationError,
@@ -19,7 +19,7 @@ from lakefs_gc.errors import (
     LakeFSGCError,
     ObjectNotFoundError,
 )
-from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
+from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.formats.report import report_paths
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
@@ -36,8 +36,7 @@ def open_backup_location(settings: Settings, server: LakeFSClient) -> StoreLocat
     location = backup_location_of(settings.backup)
     for repository in server.repositories():
         namespace = normalize_namespace(repository.storage_namespace)
-        reached = {namespace, settings.locate(namespace).folder_url}
-        if any(_overlaps(location.folder_url, url) for url in reached):
+        if overlaps(namespace, location, settings):
             raise BackupError(
                 f"The backup location {location.url} overlaps with the namespace of {repository.name} ({namespace}): "
                 "a collection of the repository could delete backups",
@@ -62,16 +61,6 @@ def backup_location_of(backup: BackupSettings) -> StoreLocation:
             remedy="Set backup.url in lakefs-gc.toml to s3://bucket/prefix or file:///folder, outside every namespace",
         )
     return StoreLocation(backup.url)
-
-
-def _overlaps(left: str, right: str) -> bool:
-    return namespaces_overlap(_resolved(left), _resolved(right))
-
-
-def _resolved(url: str) -> str:
-    """Return the URL of a local folder without symbolic links, which give a folder several names."""
-    path = url.removeprefix("file://")
-    return url if path == url else f"file://{Path(path).resolve()}/"
 
 
 def read_backup(store: ObjectStore, paths: BackupPaths) -> Backup:
