@@ -26,6 +26,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.undo.backup import read_contents
 from lakefs_gc.errors import BackupError
+from lakefs_gc.formats.address_readings import with_slashes
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.location import StoreLocation
@@ -79,13 +80,14 @@ def refuse_lost_copies(store: ObjectStore, backup: Backup) -> None:
     one. So each copy is looked for by a hash of its name and size, of which a process keeps eight bytes for a copy.
     """
     hash_key = secrets.token_hex(8)
-    copies = [_hashes(batch, hash_key) for batch in _listed(store, backup.paths.objects)]
+    converts = with_slashes("\\", store.location.url) == "/"
+    copies = [_hashes(batch, hash_key, converts=converts) for batch in _listed(store, backup.paths.objects)]
     there = np.unique(np.concatenate([np.empty(0, np.uint64), *copies]))
     lost, example = 0, ""
     for part in backup.parts:
         copied = read_contents(store, part)
         copied = copied.filter(pc.equal(copied["outcome"], COPIED))
-        is_lost = ~np.isin(_hashes(copied, hash_key), there)
+        is_lost = ~np.isin(_hashes(copied, hash_key, converts=converts), there)
         if is_lost.any():
             lost += int(is_lost.sum())
             example = copied["address"][int(is_lost.argmax())].as_py()
@@ -107,14 +109,16 @@ def _listed(store: ObjectStore, folder: str) -> Iterator[pa.RecordBatch]:
         yield batch.set_column(batch.schema.get_field_index("address"), "address", addresses)
 
 
-def _hashes(objects: pa.Table | pa.RecordBatch, hash_key: str) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def _hashes(
+    objects: pa.Table | pa.RecordBatch, hash_key: str, *, converts: bool
+) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Return a hash of the address and size of each object.
 
-    ``hash_key`` is random, so that nobody can choose addresses whose hashes collide. A backup location may list slashes
-    for the backslashes of an address, also if the namespace keeps them (``address_readings.with_slashes``). So both are
-    alike here.
+    ``hash_key`` is random, so that nobody can choose addresses whose hashes collide. If the backup location may list
+    slashes for the backslashes of an address (``converts``, see ``address_readings.with_slashes``), both are alike.
+    There, a backup refuses two objects that differ only in these.
     """
-    addresses = pc.replace_substring(objects["address"], "\\", "/")
+    addresses = pc.replace_substring(objects["address"], "\\", "/") if converts else objects["address"]
     names = pc.binary_join_element_wise(addresses, pc.cast(objects["size"], pa.string()), "/")
     return pd.util.hash_array(names.to_numpy(zero_copy_only=False), hash_key=hash_key, categorize=False)
 

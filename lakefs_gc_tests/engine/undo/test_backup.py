@@ -293,6 +293,23 @@ def test_a_copy_that_is_listed_with_slashes_is_not_lost(
         refuse_lost_copies(place.store, backup)
 
 
+@pytest.mark.parametrize("lost", [r"data/s/a\b", "data/s/a/b"])
+def test_a_lost_copy_whose_name_differs_from_another_in_a_backslash_is_noticed(
+    spark: SparkSession, repository: LakeRepository, place: Backups, lost: str
+) -> None:
+    """Only a folder has both: it keeps backslashes."""
+    keys = [repository.put_stray(key) for key in (r"data/s/a\b", "data/s/a/b")]
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*keys)
+    place.back_up(spark, collector, mark)
+    backup = manifest_of(place, mark)
+    refuse_lost_copies(place.store, backup)
+    place.store.delete_many([backup.paths.objects + lost])
+    with pytest.raises(BackupError, match="1 of 2 copies") as error:
+        refuse_lost_copies(place.store, backup)
+    assert f"e.g. {lost}" in error.value.message
+
+
 @pytest.mark.of_ci
 def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
     spark: SparkSession, repository: LakeRepository, place: Backups, tmp_path: Path, spark_config: dict[str, str]

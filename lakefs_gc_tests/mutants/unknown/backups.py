@@ -66,6 +66,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "another copy does not count for one that is lost",
+        "engine/undo/backup_contents.py",
+        'converts = with_slashes("\\\\", store.location.url) == "/"',
+        "converts = True",
+        "engine/undo/test_backup.py",
+        "in_a_backslash",
+    ),
+    Mutant(
+        12,
         "a copy counts, also if its object does not exist any more",
         "engine/undo/copy_object.py",
         "    if facts is None:\n        return CopyRecord(planned.address, planned.size, ALREADY_GONE)",
