@@ -25,8 +25,9 @@ class BackupSettings(Section):
         default=30.0,
         gt=0,
         description="Days that a backup is kept after the sweep of its mark. For a mark that was never approved, the "
-        "days count from the backup itself. Expired backups are removed at the end of the next backup, or by "
-        "`lakefs-gc backups --prune`, if their mark still exists. A smaller value frees space earlier and leaves less "
+        "days count from the backup itself, or from when a pruning notices that another tool deleted objects of it. "
+        "Expired backups are removed at the end of the next backup, or by `lakefs-gc backups --prune`, if their mark "
+        "still exists. A smaller value frees space earlier and leaves less "
         "time to notice a wrong deletion.",
     )
     copies_at_once: int = Field(

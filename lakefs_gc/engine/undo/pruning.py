@@ -5,7 +5,8 @@ swept, or while a sweep of the mark has begun and not ended. The approvals, the 
 the sweeps lie beside the mark, in the namespace that the backup records: two servers may share a backup location and
 have different repositories of one name. If that namespace cannot be read, the backup stays (rule 12). So does a folder
 whose records name another repository or mark: somebody moved or copied it, perhaps to keep it. A backup of another
-server stays, too: a copy of an installation has the same namespaces, but does not learn what becomes of the marks.
+server stays, too: a copy of an installation has the same namespaces, but does not learn what becomes of the marks. If
+another tool may have swept the mark, the days count from when that was noticed (``swept_elsewhere.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice
 
 from lakefs_gc.engine.records.backups.location import ListedBackup, list_backups, repositories_in
@@ -24,6 +25,7 @@ from lakefs_gc.engine.records.backups.removal import Removal
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope, is_swept
+from lakefs_gc.engine.undo.swept_elsewhere import refuse_swept_elsewhere
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.formats.json_object import read_json_object
@@ -76,15 +78,29 @@ def prune_backups(
         if made_at is None or made_at + timedelta(days=keep_days) > now:
             continue
 
-        def is_expired(listed: ListedBackup = listed, made_at: datetime = made_at) -> bool:
+        def look(listed: ListedBackup = listed, made_at: datetime = made_at) -> _Look | None:
+            """Return what a look at the mark found; None while the backup is needed, or not expired."""
             _refuse_unclear(listed, endpoint_url)
             # A backup that was begun again needs the copies, whether it has a manifest or not.
             begun = store.stat_many([listed.paths.began]).values()
-            since = _kept_since(listed, max([made_at, *(note.last_modified for note in begun)]), open_once)
-            return since is not None and since + timedelta(days=keep_days) <= now
+            found = _kept_since(listed, max([made_at, *(note.last_modified for note in begun)]), open_once)
+            return found if found and found.kept_since + timedelta(days=keep_days) <= now else None
 
         try:
-            if not _remove(store, listed.paths, is_expired):
+            found = look()
+            if not found:
+                continue
+            if not found.is_swept:
+                refuse_swept_elsewhere(
+                    store,
+                    listed.paths,
+                    partial(open_once, listed.namespace),
+                    since=found.kept_since,
+                    keep=timedelta(days=keep_days),
+                    now=now,
+                    remedy=_DELETE_IT,
+                )
+            if not _remove(store, listed.paths, look):
                 continue
         except LakeFSGCError as error:
             # Another one must not stay because of this one, and no backup fails that prunes at its end.
@@ -124,10 +140,16 @@ def _refuse_unclear(listed: ListedBackup, endpoint_url: str) -> None:
         )
 
 
-def _kept_since(
-    listed: ListedBackup, made_at: datetime, open_namespace: Callable[[str], ObjectStore]
-) -> datetime | None:
-    """Return the time from which ``keep_days`` of a backup count; None while the backup is needed.
+@dataclass(frozen=True)
+class _Look:
+    """From when ``keep_days`` of a backup count, and whether lakefs-gc has swept its mark, or a part of it."""
+
+    kept_since: datetime
+    is_swept: bool
+
+
+def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callable[[str], ObjectStore]) -> _Look | None:
+    """Return from when ``keep_days`` of a backup count; None while the backup is needed.
 
     Raises ``BackupError`` if its mark is not in the recorded namespace, or if the listing of the mark is not whole, and
     what opening and listing that namespace raise.
@@ -165,7 +187,7 @@ def _kept_since(
         if not is_swept(only, ended):
             return None  # a later sweep has not ended
     # A restore may be in progress, and reads the copies.
-    return max([made_at, *found.restores, *swept.values(), *approved.values()])
+    return _Look(max([made_at, *found.restores, *swept.values(), *approved.values()]), bool(swept))
 
 
 @dataclass(frozen=True, order=True)
@@ -213,21 +235,19 @@ def _began_at(store: ObjectStore, summary: str) -> str:
     return f"{datetime.fromisoformat(began_at):{SEQUENCE_FORMAT}}" if began_at else ""
 
 
-def _remove(store: ObjectStore, paths: BackupPaths, is_expired: Callable[[], bool]) -> bool:
-    """Delete a backup if it is expired, and return whether it was.
+def _remove(store: ObjectStore, paths: BackupPaths, look: Callable[[], _Look | None]) -> bool:
+    """Delete a backup if it is still expired (``look`` finds that), and return whether it was.
 
     Nothing is deleted of a folder that cannot be listed, for example because of a symbolic link in it. Each time when
     the time for deletes is over, the backup is looked at again (``removal.py``): somebody may need it meanwhile.
     """
-    if not is_expired():
-        return False
     for _ in store.list(paths.folder):
         pass
     removal = Removal.of(store, paths)
     while True:
         window, is_still_expired = removal.announce(), False
         try:
-            is_still_expired = is_expired()
+            is_still_expired = look() is not None
             if is_still_expired and _delete_copies(removal, window):
                 return True
         except LakeFSGCError:

@@ -30,7 +30,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
-from lakefs_gc_tests.support.complete_backup import write_complete_backup
+from lakefs_gc_tests.support.complete_backup import write_complete_backup, write_unswept_mark
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
@@ -201,6 +201,36 @@ def test_a_sweep_that_begins_while_its_backup_is_pruned_keeps_it(
         unreadable = False
 
 
+def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_was_noticed(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    """The client leaves no record. Each sweep of it counts: the second one is of objects that were restored."""
+    collector, mark = backed_up(spark, repository, place)
+    paths, now = BackupPaths("lake", mark.mark_id), utc_now()
+    place.store.put(f"{paths.objects}data/s/.DS_Store", b"the Finder's")
+    for days in (30, 80):
+        repository.store.delete_many(KEYS[:1])
+        for later in (1, 30):
+            found = prune(place, repository, days + later)
+            assert found.removed == []
+            [(_, why)] = found.kept
+            assert why.startswith("Objects of this mark do not exist any more, but lakefs-gc did not sweep it")
+            assert f"count from {now + timedelta(days=days + 1):%Y-%m-%d}" in why
+            assert set(KEYS) < set(place.copies(mark))
+        if days == 30:
+            begin_restore(repository.store, mark.mark_id, "", utc_now(), time.sleep)
+            [note] = notes(repository.store, mark.mark_id)
+            ages(repository, note, 40)
+            repository.put_stray(KEYS[0])
+    assert pruned(place, repository, 112) == [mark.mark_id]
+    assert list(place.store.list("lake/")) == []
+    repository.put_stray(KEYS[0])
+    place.back_up(spark, collector, mark)
+    place.store.put(f"{paths.objects}data/s/.DS_Store", b"the Finder's")
+    ages(repository, note, 0)
+    assert pruned(place, repository, 31) == [mark.mark_id], "never swept by anybody"
+
+
 def test_an_approval_after_the_sweep_keeps_it_longer(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:
@@ -338,7 +368,7 @@ def test_folders_of_backups_that_were_moved_or_copied_stay(
     (tmp_path / "backups").mkdir()
     place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
     for mark_id in ("m1", "m1-legal-hold"):
-        namespace.put(MarkPaths.of(mark_id).summary, b"{}")
+        write_unswept_mark(namespace, mark_id)
     backup = write_complete_backup(place, "lake")
     if not is_complete:
         place.delete_many([backup.paths.manifest])
@@ -363,7 +393,7 @@ def test_an_unfinished_backup_that_names_no_repository_stays(tmp_path: Path) -> 
     """An earlier version began it. Its manifest, which has always named the repository, suffices."""
     place, namespace = (LocalStore(StoreLocation(tmp_path.as_uri() + name)) for name in ("/backups", ""))
     (tmp_path / "backups").mkdir()
-    namespace.put(MarkPaths.of("m1").summary, b"{}")
+    write_unswept_mark(namespace)
     backup = write_complete_backup(place, "lake")
     note = {"mark_id": "m1", "namespace": "local://lake/", "mark_digest": "sha256:0"}
     place.put(backup.paths.began, json.dumps({**note, "began_at": "2026-01-01T00:00:00+00:00"}, indent=2).encode())
@@ -383,7 +413,7 @@ def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: L
     later = utc_now() + timedelta(days=_DAYS + 1)
     kept = f"backups/{backup.paths.objects}data/s/one"
     namespace = open_store(StoreLocation(tmp_path.as_uri()))
-    namespace.put(MarkPaths.of("m1").summary, json.dumps({}).encode())
+    write_unswept_mark(namespace)
     opened: list[str] = []
 
     def open_namespace(url: str) -> ObjectStore:
@@ -416,7 +446,7 @@ def test_a_backup_that_cannot_be_listed_stays_whole_and_hinders_no_other(tmp_pat
     place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
     backups = [write_complete_backup(place, "lake", mark_id) for mark_id in ("m1", "m2")]
     for backup in backups:
-        namespace.put(MarkPaths.of(backup.mark_id).summary, b"{}")
+        write_unswept_mark(namespace, backup.mark_id)
     copies = tmp_path / "backups" / backups[1].paths.objects  # listed first: the newest mark is
     copies.rename(tmp_path / "bigger disk")
     copies.symlink_to(tmp_path / "bigger disk")

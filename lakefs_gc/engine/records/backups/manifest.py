@@ -8,6 +8,7 @@ Below ``backup.url``, for a repository and a mark::
     <repository>/<mark>/contents/    Parquet: the same, one row for each object of the mark
     <repository>/<mark>/backup.json  the manifest, written last: without it the backup is not complete
     <repository>/<mark>/restores/<time>.json  what each restore from it did
+    <repository>/<mark>/gone.json    when a pruning noticed that another tool may have swept the mark
     <repository>/<mark>/removals/    the notes of prunings that remove it (``removal.py``)
 
 The manifest is bound to the mark by its digest, and to the contents by their checksums.
@@ -91,6 +92,10 @@ class BackupPaths:
     @property
     def manifest(self) -> str:
         return f"{self.folder}{MANIFEST}"
+
+    @property
+    def gone(self) -> str:
+        return f"{self.folder}gone.json"
 
     @property
     def removals(self) -> str:
