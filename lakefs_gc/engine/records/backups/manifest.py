@@ -40,7 +40,7 @@ SIZE_ONLY = "size only"
 """The proof of a copy whose original did not exist any more: it was compared with the size that the mark records."""
 
 MANIFEST, BEGAN, OBJECTS = "backup.json", "began.json", "objects/"
-FOLDERS = (OBJECTS, "records/", "contents/", "restores/")
+FOLDERS = (OBJECTS, "records/", "contents/", "restores/", "removals/")
 """What is in the folder of a backup. ``MANIFEST`` and ``BEGAN`` are its records."""
 
 _VERSION = 2
