@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.storage.local_folder import TEMPORARY
 from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.commands import Run
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
@@ -28,6 +30,7 @@ from lakefs_gc_tests.support.processes import CommandLine, kill_workers
 
 _ALL = os.environ.get("LAKEFS_GC_TESTS_KILLS") == "all"
 _GARBAGE = 40
+_BACKED_UP = 240
 
 pytestmark = [
     pytest.mark.executors,
@@ -81,6 +84,62 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> 
     swept = next_run(*sweep)
     assert swept["deleted"] == _GARBAGE, "a sweep counts what the killed ones have deleted"
     assert not garbage & scene.repository.objects()
+    scene.check_live("in the end")
+
+
+@pytest.mark.of_ci
+@pytest.mark.long(95)
+def test_a_backup_and_the_sweep_that_needs_it_are_killed(
+    lake: Lake, line: CommandLine, next_run: Next, tmp_path: Path
+) -> None:
+    """In their middle. Whatever is deleted has its copy, at each time, and the next ones go on to the end."""
+    place = tmp_path / "backups"
+    place.mkdir()
+    with (line.folder / "lakefs-gc.toml").open("a") as settings:
+        settings.write(f"[backup]\nurl = {json.dumps(place.as_uri())}\nrequired_before_sweep = true\n")
+    scene = Scene.of(lake.repository())
+    garbage = {f"data/x{number % 4}/{number:04}": b"%d" % number for number in range(_BACKED_UP)}
+    for key, content in garbage.items():
+        scene.repository.put_stray(key, content)
+    marked = next_run("mark", "lake")
+    assert marked["candidates"] == _BACKED_UP
+    mark = ("lake", "--mark", marked["mark_id"])
+    copies = place / "lake" / marked["mark_id"] / "objects"
+
+    def copied() -> dict[str, bytes]:
+        files = {file for file in copies.rglob("*") if file.is_file() and not TEMPORARY.match(file.name)}
+        return {file.relative_to(copies).as_posix(): file.read_bytes() for file in files}
+
+    def left() -> set[str]:
+        return garbage.keys() & scene.repository.objects()
+
+    assert line.kill_once(lambda: any(copies.glob("data/x*/*[0-9]")), "backup", *mark)
+    assert 0 < len(copied()) < _BACKED_UP, "killed in the middle"
+    assert left() == garbage.keys()
+    failed = [check["name"] for check in marked["failed_checks"]]
+    overrides = [option for name in failed for option in ("--override", name)]
+    who = ("--digest", marked["digest"], "--by", "ada", *(["--why", "a test"] if failed else []))
+    next_run("approve", *mark, *who, *overrides)
+    refused = line.run("sweep", *mark)
+    assert "has no complete backup" in refused.stderr
+    assert left() == garbage.keys()
+    next_run("backup", *mark)
+    assert copied() == garbage
+
+    assert line.kill_once(
+        lambda: len(list(scene.repository.folder.glob("data/x0/*"))) < _BACKED_UP // 4, "sweep", *mark
+    )
+    assert 0 < len(left()) < _BACKED_UP, "killed in the middle"
+    assert copied() == garbage
+    lost = next(iter(left()))
+    (copies / lost).unlink()
+    refused = line.run("sweep", *mark)
+    assert "has lost objects: 1 of" in refused.stderr
+    assert lost in left(), "a sweep that continues needs the backup, too"
+    next_run("backup", *mark)
+    assert next_run("sweep", *mark)["deleted"] == _BACKED_UP
+    assert left() == set()
+    assert copied() == garbage
     scene.check_live("in the end")
 
 

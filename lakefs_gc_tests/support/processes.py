@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,26 @@ class CommandLine:
         finally:
             kill_session(process)  # type: ignore[arg-type]
             process.stderr.close()
+
+    def kill_once(self, condition: Callable[[], bool], *arguments: str) -> bool:
+        """Start, and SIGKILL everything once a condition holds; whether it came to that before the end."""
+        process = subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + TIMEOUT_SECONDS
+            while process.poll() is None and time.monotonic() < deadline:
+                if condition():
+                    return True
+                time.sleep(0.002)
+            return False
+        finally:
+            kill_session(process)
 
 
 def kill_workers(spark: SparkSession) -> int:
