@@ -11,6 +11,7 @@ creates no client with another one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -24,6 +25,13 @@ STATED_FOR_WORKERS = {
     "spark.executorEnv.AWS_ENDPOINT_URL_S3": S3,  # takes precedence
 }
 """The settings of Spark in which a user states that workers reach the same store by another name."""
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_OF_AWS = re.compile(
+    r"(?:.*\.)?s3(?:[.-](?:accelerate|accesspoint|dualstack|external-1|fips|vpce|[a-z]{2,3}(?:-[a-z]+)+-\d+))*"
+    r"\.amazonaws\.com(?:\.cn)?"
+)
+"""The hosts of S3 in AWS. Other machines there, with stores of their own, have other names below ``amazonaws.com``."""
 
 _here: dict[str, str] = {}
 _for_workers: dict[str, str] = {}
@@ -82,9 +90,8 @@ def endpoints_of_run() -> frozenset[tuple[str, str]] | None:
 def _place(url: str) -> str:
     """Return what an endpoint leads to. AWS has many, and a bucket is the same at each of them in a partition."""
     parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
-    if host.endswith(".amazonaws.com.cn"):
-        return "AWS in China"
-    if host.endswith(".amazonaws.com"):
-        return "AWS GovCloud" if "us-gov-" in host else "AWS"
-    return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
+    port = None if parts.port == _DEFAULT_PORTS.get(scheme) else parts.port
+    if port is None and _OF_AWS.fullmatch(host):
+        return "AWS in China" if host.endswith(".cn") else "AWS GovCloud" if "us-gov-" in host else "AWS"
+    return f"{scheme}://{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"

@@ -74,7 +74,7 @@ def find_copy_folders(
                 unread += _not_listed(store, level)
                 break
         found = [each for _, each in map_unordered(look, level, _FOLDERS_AT_ONCE)]
-        copies += [each.copies for each in found if each.copies]
+        copies += [copy for each in found for copy in each.copies]
         unread += [each.unread for each in found if each.unread]
         level = [folder for each in found for folder in each.others]
     return CopyFolders(sorted(copies, key=lambda each: each.prefix), second_level, sorted(unread))
@@ -90,7 +90,7 @@ def _has_part(first_parts: Collection[str], folder: str, folders: Collection[str
 class _Looked:
     """What was seen in one folder: where it may hold copies, folders to look into, and what could not be looked at."""
 
-    copies: CopyFolder | None = None
+    copies: tuple[CopyFolder, ...] = ()
     others: tuple[str, ...] = ()
     unread: str = ""
 
@@ -105,18 +105,18 @@ def _look_into(
         return _Looked(unread=_not_read(store, repository, folder, error))
     has_record = not {f"{folder}{MANIFEST}", f"{folder}{BEGAN}"}.isdisjoint(_keys(files))
     # A folder of a repository may have a mark that is named "objects", and a backup may lack its records.
+    beside = (CopyFolder(folder, f"the folder {folder}"),) if _has_part(first_parts, folder, folders, files) else ()
     if not has_record and (depth < _DEPTH_OF_BACKUPS or f"{folder}{OBJECTS}" not in folders):
-        has_copies = _has_part(first_parts, folder, folders, files)
-        return _Looked(CopyFolder(folder, f"the folder {folder}") if has_copies else None, tuple(folders))
+        return _Looked(beside, tuple(folders))
     others = tuple(each for each in folders if each.removeprefix(folder) not in FOLDERS)
     name = _name_of(folder, repository)
     try:
         is_own = depth == _DEPTH_OF_BACKUPS and folder.startswith(f"{repository}/")
         if is_own or _may_be_of(store, folder, namespaces):
-            return _Looked(CopyFolder(folder + OBJECTS, name), others)
+            return _Looked((CopyFolder(folder + OBJECTS, name), *beside), others)
     except LakeFSGCError as error:
-        return _Looked(None, others, f"{name} in {store.location.url}: {error.message}")
-    return _Looked(None, others)
+        return _Looked(beside, others, f"{name} in {store.location.url}: {error.message}")
+    return _Looked(beside, others)
 
 
 def _keys(files: pa.RecordBatch) -> list[str]:

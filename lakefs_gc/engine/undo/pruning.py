@@ -142,7 +142,7 @@ def _refuse_unclear(listed: ListedBackup, endpoint_url: str) -> None:
 
 @dataclass(frozen=True)
 class _Look:
-    """From when ``keep_days`` of a backup count, and whether lakefs-gc has swept its mark, or a part of it."""
+    """From when ``keep_days`` of a backup count, and whether lakefs-gc swept all of its mark."""
 
     kept_since: datetime
     is_swept: bool
@@ -187,7 +187,7 @@ def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callabl
         if not is_swept(only, ended):
             return None  # a later sweep has not ended
     # A restore may be in progress, and reads the copies.
-    return _Look(max([made_at, *found.restores, *swept.values(), *approved.values()]), bool(swept))
+    return _Look(max([made_at, *found.restores, *swept.values(), *approved.values()]), is_swept(Scope.all, swept))
 
 
 @dataclass(frozen=True, order=True)
@@ -243,7 +243,7 @@ def _remove(store: ObjectStore, paths: BackupPaths, look: Callable[[], _Look | N
     """
     for _ in store.list(paths.folder):
         pass
-    removal = Removal.of(store, paths)
+    removal = Removal(store, paths)
     while True:
         window, is_still_expired = removal.announce(), False
         try:
@@ -251,19 +251,24 @@ def _remove(store: ObjectStore, paths: BackupPaths, look: Callable[[], _Look | N
             if is_still_expired and _delete_copies(removal, window):
                 return True
         except LakeFSGCError:
-            if not removal.may_delete_late:
-                with suppress(LakeFSGCError):  # the first error says what to do
-                    store.delete_many([removal.note])
+            with suppress(LakeFSGCError):  # the first error says what to do
+                _withdraw(removal)
             raise
         if is_still_expired:
             continue
-        _delete(store, [removal.note])
+        _withdraw(removal)
         if len(removal.windows) > 1:
             raise BackupError(
                 "The backup was needed again while it was being removed, and a part of it is missing",
                 remedy=f"Run `{paths.command}`: it copies what was removed again",
             )
         return False
+
+
+def _withdraw(removal: Removal) -> None:
+    """Delete the notes of a pruning that deletes nothing more, unless the store may still execute a delete of it."""
+    if not removal.may_delete_late:
+        _delete(removal.store, removal.notes)
 
 
 def _delete_copies(removal: Removal, window: DeleteWindow) -> bool:
@@ -288,8 +293,8 @@ def _delete_copies(removal: Removal, window: DeleteWindow) -> bool:
             )
     if removal.may_delete_late:
         return True  # the notes stay, for the next pruning
-    # Another pruning of this backup at the same time deletes its own note, and the next one the note of the begin.
-    return _delete(store, [removal.note] if held else [removal.note, paths.began], window)
+    # Another pruning of this backup at the same time deletes its own notes, and the next one the note of the begin.
+    return _delete(store, removal.notes if held else [*removal.notes, paths.began], window)
 
 
 def _delete(store: ObjectStore, keys: Sequence[str], window: DeleteWindow | None = None) -> bool:

@@ -1,9 +1,9 @@
-"""Whether objects of an expired backup were deleted, although lakefs-gc did not sweep its mark.
+"""Whether objects of an expired backup were deleted, although lakefs-gc did not sweep its whole mark.
 
 lakeFS's own client can sweep any mark, and leaves no record of it. Then the copies may be the only ones, and counted
-from the backup, their days would be over shortly after the sweep. So before a backup of a mark without a sweep is
-removed, its objects are looked up. If one is gone, the days count from when this was noticed, which a note beside the
-copies says.
+from the backup, their days would be over shortly after the sweep. So before a backup of a mark is removed that was not
+swept completely, its objects are looked up. If one is gone, the days count from when this was noticed. A note beside
+the copies says that, and which objects existed: if one of these is gone when the days are over, they count again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class GoneNote(DurableRecord):
     remedy = "Delete the file: the next pruning looks again"
 
     noticed_at: Time
+    existing: tuple[str, ...]
 
 
 def refuse_swept_elsewhere(
@@ -52,10 +53,13 @@ def refuse_swept_elsewhere(
 
     ``since`` is from when the backup would be kept otherwise: an earlier note is about an earlier sweep.
     """
-    noticed_at = _noticed_at(store, paths)
-    if noticed_at is None or noticed_at < since:
-        addresses = _sample(store, paths)
-        gone = len(addresses) - len(open_namespace().stat_many(addresses))
+    note = _note_of(store, paths)
+    if note and note.noticed_at < since:
+        note = None
+    if note is None or note.noticed_at + keep <= now:
+        addresses = _sample(store, paths) if note is None else list(note.existing)
+        existing = sorted(open_namespace().stat_many(addresses))
+        gone = len(addresses) - len(existing)
         if not gone:
             return
         logger.warning(
@@ -65,20 +69,19 @@ def refuse_swept_elsewhere(
             paths.mark_id,
             paths.repository,
         )
-        noticed_at = now
-        store.put(paths.gone, GoneNote(now).to_json())
-    if noticed_at + keep > now:
-        raise BackupError(
-            "Objects of this mark do not exist any more, but lakefs-gc did not sweep it: another tool, or the sweep of "
-            "another mark, may have deleted them. So the days for which the backup is kept count from "
-            f"{noticed_at:%Y-%m-%d}, when a pruning noticed that",
-            remedy=remedy,
-        )
+        note = GoneNote(now, tuple(existing))
+        store.put(paths.gone, note.to_json())
+    raise BackupError(
+        "Objects of this mark do not exist any more, and no complete sweep by lakefs-gc explains that: another tool, "
+        "or the sweep of a part or of another mark, may have deleted them. So the days for which the backup is kept "
+        f"count from {note.noticed_at:%Y-%m-%d}, when a pruning noticed that",
+        remedy=remedy,
+    )
 
 
-def _noticed_at(store: ObjectStore, paths: BackupPaths) -> datetime | None:
+def _note_of(store: ObjectStore, paths: BackupPaths) -> GoneNote | None:
     try:
-        return GoneNote.from_json(store.read(paths.gone), paths.gone).noticed_at
+        return GoneNote.from_json(store.read(paths.gone), paths.gone)
     except ObjectNotFoundError:
         return None
 

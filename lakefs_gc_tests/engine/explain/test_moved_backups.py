@@ -78,6 +78,16 @@ def test_copies_without_a_record_are_found(place: Path, folder: str) -> None:
     assert len(copies_of(place)) == 1
 
 
+@pytest.mark.parametrize("repository", ["lake", "other"])
+def test_copies_beside_the_record_of_a_backup_are_found(place: Path, repository: str) -> None:
+    """Somebody moved them out of ``objects/``."""
+    store = open_store(StoreLocation(place.as_uri()))
+    paths = write_complete_backup(store, repository, MARK).paths
+    assert copies_of(place) == []
+    store.put(paths.folder + KEY, b"Anna")
+    assert copies_of(place) == [f"the folder {paths.folder}"]
+
+
 @pytest.fixture
 def erased(small: LakeRepository) -> str:
     """The address of an object that was at ``PATH``, and is gone."""

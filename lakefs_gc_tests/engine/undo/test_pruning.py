@@ -214,7 +214,7 @@ def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_w
             found = prune(place, repository, days + later)
             assert found.removed == []
             [(_, why)] = found.kept
-            assert why.startswith("Objects of this mark do not exist any more, but lakefs-gc did not sweep it")
+            assert why.startswith("Objects of this mark do not exist any more, and no complete sweep by lakefs-gc")
             assert f"count from {now + timedelta(days=days + 1):%Y-%m-%d}" in why
             assert set(KEYS) < set(place.copies(mark))
         if days == 30:
@@ -229,6 +229,31 @@ def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_w
     place.store.put(f"{paths.objects}data/s/.DS_Store", b"the Finder's")
     ages(repository, note, 0)
     assert pruned(place, repository, 31) == [mark.mark_id], "never swept by anybody"
+
+
+def test_an_object_that_was_gone_before_hides_no_sweep_by_another_tool(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    _, mark = backed_up(spark, repository, place)
+    repository.store.delete_many(KEYS[:1])
+    assert prune(place, repository, 31).removed == []
+    repository.store.delete_many(KEYS)  # on day 60
+    assert prune(place, repository, 62).removed == []
+    assert set(place.copies(mark)) == set(KEYS)
+    assert prune(place, repository, 91).removed == []
+    assert pruned(place, repository, 93) == [mark.mark_id]
+
+
+def test_the_sweep_of_a_part_hides_no_sweep_by_another_tool(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    _, mark = backed_up(spark, repository, place)
+    swept = MarkPaths.of(mark.mark_id).sweep_summary_of(Scope.expired)
+    repository.store.put(swept, b"{}")
+    ages(repository, swept, 0)
+    repository.store.delete_many(KEYS)
+    assert prune(place, repository, 31).removed == []
+    assert set(place.copies(mark)) == set(KEYS)
 
 
 def test_an_approval_after_the_sweep_keeps_it_longer(

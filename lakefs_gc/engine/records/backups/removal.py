@@ -13,8 +13,8 @@ note was there when the other looked, and the other refuses.
 
 A note holds for ``DEAD_AFTER_SECONDS`` after it was written, by the store's clock. Then all deletes that its pruning
 began have ended, and it begins no others without a new note (``DeleteWindow``). So a pruning that was killed hinders
-nobody for longer, and nobody has to delete its note: the next pruning does. Each pruning has a note of its own. Two at
-once could otherwise delete each other's.
+nobody for longer, and nobody has to delete its note: the next pruning does. Each note has a name of its own, also the
+next one of the same pruning: another pruning may be about to delete the former note, which holds no longer.
 """
 
 from __future__ import annotations
@@ -31,23 +31,19 @@ from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS, DeleteWindow
 
 @dataclass(frozen=True)
 class Removal:
-    """One pruning of one backup. ``windows``: the times for its deletes, one for each time that it wrote its note."""
+    """One pruning of one backup: the ``notes`` that it wrote, and for each of them the time for its deletes."""
 
     store: ObjectStore
     paths: BackupPaths
-    note: str
+    notes: list[str] = field(default_factory=list)
     windows: list[DeleteWindow] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, store: ObjectStore, paths: BackupPaths) -> Removal:
-        """Return a pruning that has not written its note yet."""
-        return cls(store, paths, f"{paths.removals}{uuid4().hex}.json")
-
     def announce(self) -> DeleteWindow:
-        """Write the note, or write it again, and return the time for deletes. Look whether it is expired after this."""
+        """Write a note, and return the time for deletes. Look whether the backup is expired after this."""
         # Opened before the note is written: the others count from the time at which the store received the note.
         self.windows.append(DeleteWindow())
-        self.store.put(self.note, b"{}")
+        self.notes.append(f"{self.paths.removals}{uuid4().hex}.json")
+        self.store.put(self.notes[-1], b"{}")
         return self.windows[-1]
 
     @property
@@ -58,7 +54,7 @@ class Removal:
     def others(self) -> tuple[list[str], list[str]]:
         """Return the notes of other prunings of this backup: those that hold no longer, and those that hold."""
         dead, held = _notes(self.store, self.paths)
-        return dead, [key for key in held if key != self.note]
+        return [key for key in dead if key not in self.notes], [key for key in held if key not in self.notes]
 
 
 def refuse_removal(store: ObjectStore, paths: BackupPaths) -> None:
