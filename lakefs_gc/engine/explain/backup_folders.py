@@ -159,7 +159,7 @@ def may_be_named(store: ObjectStore, repository: str, namespaces: Collection[str
 
 
 def _not_read(store: ObjectStore, repository: str, folder: str, error: LakeFSGCError) -> str:
-    # At these places are backups, so nobody can state that none is there.
+    # Backups belong here, so a user cannot state that there is none.
     if re.fullmatch(f"{REPOSITORY_NAME}/", folder):
         return f"backups in {store.location.url} below {folder}: {error.message}"
     if _has_place_of_backup(folder):

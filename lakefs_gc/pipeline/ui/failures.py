@@ -37,7 +37,7 @@ class failures_shown:  # noqa: N801 - used like a function
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.close()
-        if isinstance(error, PySparkException | Py4JError):  # also of what is no action, such as to read a setting
+        if isinstance(error, PySparkException | Py4JError):  # actions convert theirs, other calls do not
             error = failure_of_spark(error)
         if isinstance(error, LakeFSGCError):
             raise failure_of(error, {}) from error
