@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,14 +54,7 @@ def test_a_server_that_stays_may_die_in_the_middle(tmp_path: Path, server_file: 
 
         def dies(when: str, *arguments: str) -> int:
             """The server of a run that dies; its run must end by itself."""
-            with subprocess.Popen(
-                line.command("--verbose", *arguments),
-                cwd=line.folder,
-                env=line.environment(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            ) as process:
+            with line.begin(*arguments) as process:
                 assert process.stderr is not None
                 seen = next((text for text in process.stderr if when in text), "")
                 assert seen, f"no line of the log says {when}"

@@ -80,9 +80,9 @@ class CommandLine:
         content: dict[str, Any] = json.loads(ended.stdout)
         return content
 
-    def kill_when(self, pattern: str, *arguments: str) -> bool:
-        """Start, and SIGKILL everything once a line of its log has ``said``; whether it came to that."""
-        process = subprocess.Popen(
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start the command in a session of its own, with its log in ``stderr``."""
+        return subprocess.Popen(
             self.command("--verbose", *arguments),
             cwd=self.folder,
             env=self.environment(),
@@ -91,6 +91,10 @@ class CommandLine:
             text=True,
             start_new_session=True,
         )
+
+    def kill_when(self, pattern: str, *arguments: str) -> bool:
+        """Start, and SIGKILL everything once a line of its log has ``said``; whether it came to that."""
+        process = self.begin(*arguments)
         assert process.stderr is not None
         try:
             return any(pattern in line for line in process.stderr)
