@@ -35,7 +35,7 @@ def human_duration(seconds: float) -> str:
     For ages and limits, which are often a round number of one unit.
     """
     if seconds < 100:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     if minutes < 120:
         return f"{minutes} min"

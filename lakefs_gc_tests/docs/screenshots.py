@@ -43,7 +43,8 @@ _PLACE = {"repositoryLocationName": "lakefs_gc", "repositoryName": "__repository
 
 
 def take(folder: Path, *, narrow: bool) -> None:
-    """Write the pictures to a folder."""
+    """Write the pictures to a folder. Without Chromium, say so before the demo takes minutes."""
+    _chromium()
     folder.mkdir(parents=True, exist_ok=True)  # Chromium writes nothing to one that does not exist, and no error
     with tempfile.TemporaryDirectory() as place, _demo(Path(place)) as partition:
         _wait_for("forecast", partition)  # of the sensor forecast_after_mark
@@ -67,12 +68,17 @@ def take(folder: Path, *, narrow: bool) -> None:
 
 def picture(url: str, file: Path, width: int, height: int) -> None:
     """Take a picture of a page with headless Chromium."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        raise SystemExit("Chromium is not installed")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}"]
     options += [f"--virtual-time-budget={_LOAD_MILLISECONDS}", f"--screenshot={file}"]
-    subprocess.run([chromium, *options, url], check=True, capture_output=True, timeout=180)
+    subprocess.run([_chromium(), *options, url], check=True, capture_output=True, timeout=180)
+
+
+def _chromium() -> str:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        raise SystemExit("Chromium is not installed. On Debian: apt-get install chromium")
+    return program
 
 
 def _report_of_newest_mark(place: Path) -> Path:

@@ -164,8 +164,8 @@ def test_each_check_has_a_meaning() -> None:
 
 
 def test_numbers_in_words() -> None:
-    assert [human_duration(seconds) for seconds in (0, 0.5, 3.6, 45, 600, 7_500, 86_400, 180_000)] == [
-        *("0 s", "0.5 s", "3.6 s", "45 s", "10 min", "2 h 5 min", "24 h", "2 d 2 h")
+    assert [human_duration(seconds) for seconds in (0, 0.5, 9.33, 9.96, 45, 600, 7_500, 86_400, 180_000)] == [
+        *("0 s", "0.5 s", "9.3 s", "10 s", "45 s", "10 min", "2 h 5 min", "24 h", "2 d 2 h")
     ]
     assert [percent(share) for share in (0, 0.01, 31.07, 99.99, 100)] == [
         *("0.0 %", "< 0.1 %", "31.1 %", "> 99.9 %", "100.0 %")
