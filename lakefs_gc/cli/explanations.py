@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.explain.answers import CommitFacts, Explanation, PathHistory, State
 from lakefs_gc.engine.explain.erasure import ErasureProof
-from lakefs_gc.engine.explain.keepers import day, short
 from lakefs_gc.engine.explain.mark_records import Marking
 from lakefs_gc.engine.explain.sources import Sources, open_sources
+from lakefs_gc.engine.explain.words import day, short
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.units import human_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jinja2 import Environment
 
 from lakefs_gc.engine.explain.erasure import ErasureProof
-from lakefs_gc.engine.explain.keepers import day
+from lakefs_gc.engine.explain.words import day
 
 _PAGE = """<!doctype html>
 <html lang="en">

@@ -10,11 +10,11 @@ from functools import cached_property
 from lakefs_gc.config import Protections
 from lakefs_gc.engine.explain.answers import CommitFacts, Keeper, KeptBy, PathHistory
 from lakefs_gc.engine.explain.history import History, Sighting
+from lakefs_gc.engine.explain.words import day, short
 from lakefs_gc.lakefs.active_commits import Commit, Retainer
 from lakefs_gc.lakefs.protections import protected_commits
 from lakefs_gc.lakefs.retained_until import NEVER, Retained, retained_until
 
-_ID_CHARACTERS = 12
 _DAY = timedelta(days=1)
 
 
@@ -174,16 +174,6 @@ class Commits:
 def tags_of(history: History, commits: Collection[str]) -> list[str]:
     """Return the tags whose commit is among ``commits``."""
     return sorted(tag for tag, commit_id in history.tags.items() if commit_id in commits)
-
-
-def short(commit_id: str) -> str:
-    """Return a commit id as people read it."""
-    return commit_id[:_ID_CHARACTERS]
-
-
-def day(moment: datetime) -> str:
-    """Return a time to the minute."""
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _days(number: int) -> str:

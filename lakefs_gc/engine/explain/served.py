@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from lakefs_gc.config import matching_mount
 from lakefs_gc.engine.explain.history import Sighting
-from lakefs_gc.engine.explain.keepers import short
 from lakefs_gc.engine.explain.sources import Place, Sources
+from lakefs_gc.engine.explain.words import short
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError, ServerError
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.lakefs.pagination import REPLACEMENT_CHARACTER

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 from lakefs_gc.engine.explain.copies import Copies
-from lakefs_gc.engine.explain.keepers import day
 from lakefs_gc.engine.explain.sources import Sources
+from lakefs_gc.engine.explain.words import day
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.formats.address_readings import LOCAL_STORE
 from lakefs_gc.formats.candidate_addresses import is_candidate_address

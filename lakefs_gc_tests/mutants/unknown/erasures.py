@@ -168,7 +168,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "backups are looked for where a backup noted its location",
-        "engine/explain/mark_records.py",
+        "engine/explain/recorded_facts.py",
         "urls.update(places)",
         "pass",
         "engine/explain/test_former_backups.py",
