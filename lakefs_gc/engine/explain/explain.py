@@ -14,13 +14,13 @@ from datetime import timedelta
 from lakefs_gc.engine.collect.listing.foreign_names import NAMED_AT_ROOT
 from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD
 from lakefs_gc.engine.explain.answers import REFERENCES, Explanation, Keeper, KeptBy, PathHistory, State
+from lakefs_gc.engine.explain.copies.remaining import find_backups, find_versions
+from lakefs_gc.engine.explain.copies.unfinished import find_parts, find_unfinished, has_parts
 from lakefs_gc.engine.explain.history import Sighting
 from lakefs_gc.engine.explain.keepers import Commits, tags_of
 from lakefs_gc.engine.explain.mark_records import Marking, find_markings
-from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
 from lakefs_gc.engine.explain.sources import Asked, Place, Sources, of_last_run, resolve, staged, twins
 from lakefs_gc.engine.explain.stored import look_up
-from lakefs_gc.engine.explain.unfinished import find_parts, find_unfinished, has_parts
 from lakefs_gc.engine.explain.words import day, short
 from lakefs_gc.engine.run import effective_min_age_seconds
 from lakefs_gc.engine.spark import schemas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakefs_gc.engine.explain.copies import FORMER_LOCATION
+from lakefs_gc.engine.explain.copies.found import FORMER_LOCATION
 from lakefs_gc.engine.records.backups.notes import noted_places
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_facts import MarkFacts, facts_key

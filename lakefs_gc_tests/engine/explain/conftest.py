@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.known_history import KnownHistory
@@ -36,13 +34,3 @@ def answer_settings(history: KnownHistory) -> Settings:
 def small(tmp_path: Path) -> Iterator[LakeRepository]:
     with Lake(tmp_path / "lake") as lake:
         yield lake.repository()
-
-
-@pytest.fixture
-def versioned(s3_server: SeaweedFS, s3_namespace: StoreLocation) -> StoreLocation:
-    """A folder in a bucket that keeps versions."""
-    bucket = f"copies-{uuid.uuid4().hex[:12]}"
-    client = s3_server.client()
-    client.create_bucket(Bucket=bucket)
-    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    return StoreLocation(f"s3://{bucket}/repository")

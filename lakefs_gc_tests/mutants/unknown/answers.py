@@ -80,19 +80,19 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "backups below a former name of the repository are looked at",
-        "engine/explain/backup_folders.py",
+        "engine/explain/copies/backup_folders.py",
         "if is_own or _may_be_of(store, folder, namespaces):",
         "if is_own:",
-        "engine/explain/test_remaining_copies.py",
+        "engine/explain/copies/test_remaining.py",
         "former_name",
     ),
     Mutant(
         12,
         "a backup whose record cannot be read is not looked at",
-        "engine/explain/backup_folders.py",
+        "engine/explain/copies/backup_folders.py",
         """return _Looked(beside, others, f"{name} in {store.location.url}: {error.message}")""",
         "return _Looked((), ())",
-        "engine/explain/test_remaining_copies.py",
+        "engine/explain/copies/test_remaining.py",
         "former_name",
     ),
     Mutant(
@@ -179,9 +179,9 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "deleted copies that a store cannot list are unknown",
-        "engine/explain/remaining_copies.py",
+        "engine/explain/copies/remaining.py",
         "not store.deletes_versions and (why := store.space_not_freed())",
-        "engine/explain/test_remaining_copies.py",
+        "engine/explain/copies/test_remaining.py",
         "cannot_be_listed",
     ),
     Mutant(

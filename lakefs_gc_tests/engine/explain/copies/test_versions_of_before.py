@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from lakefs_gc.engine.explain.copies.remaining import find_versions
 from lakefs_gc.engine.explain.erasure import Verdict
-from lakefs_gc.engine.explain.remaining_copies import find_versions
 from lakefs_gc.errors import StorageError
 from lakefs_gc.sandbox.azurite import Azurite
 from lakefs_gc.sandbox.fake_gcs import FakeGCS

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.explain import remaining_copies
-from lakefs_gc.engine.explain.copies import Copies
-from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
+from lakefs_gc.engine.explain.copies import remaining
+from lakefs_gc.engine.explain.copies.found import Copies
+from lakefs_gc.engine.explain.copies.remaining import find_backups, find_versions
 from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
 from lakefs_gc.errors import AccessDeniedError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
@@ -165,7 +165,7 @@ def test_a_backup_that_is_moved_to_the_configured_location_meanwhile_is_found(
             (former / "lake").rename(configured / "lake")
         return open_store(location)
 
-    monkeypatch.setattr(remaining_copies, "open_store", open_after_a_move)
+    monkeypatch.setattr(remaining, "open_store", open_after_a_move)
     settings = BackupSettings(url=configured.as_uri())
     found = find_backups(settings, "lake", [NAMESPACE], UNMARKED, recorded=[former.as_uri()])
     assert named_marks(found)["data/s/once"]

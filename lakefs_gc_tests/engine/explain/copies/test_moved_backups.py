@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.explain import backup_folders
+from lakefs_gc.engine.explain.copies import backup_folders
+from lakefs_gc.engine.explain.copies.remaining import find_backups
 from lakefs_gc.engine.explain.erasure import ErasureProof, Verdict
-from lakefs_gc.engine.explain.remaining_copies import find_backups
 from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.explain.copies.unfinished import find_of_unknown_paths, find_unfinished, has_parts
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.engine.explain.sources import open_sources
-from lakefs_gc.engine.explain.unfinished import find_of_unknown_paths, find_unfinished, has_parts
 from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
 from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.engine.workspace.workspace import Workspace

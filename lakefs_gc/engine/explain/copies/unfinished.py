@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
-from lakefs_gc.engine.explain.copies import Copies
+from lakefs_gc.engine.explain.copies.found import Copies
 from lakefs_gc.engine.explain.sources import Sources
 from lakefs_gc.engine.explain.words import day
 from lakefs_gc.errors import LakeFSGCError

@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from lakefs_gc.config import REPOSITORY_NAME
-from lakefs_gc.engine.explain.copies import OTHER_FOLDER
+from lakefs_gc.engine.explain.copies.found import OTHER_FOLDER
 from lakefs_gc.engine.records.backups.location import recorded_namespace
 from lakefs_gc.engine.records.backups.manifest import BEGAN, FOLDERS, MANIFEST, OBJECTS, BackupPaths
 from lakefs_gc.errors import LakeFSGCError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.explain import served
+from lakefs_gc.engine.explain.copies import served
 from lakefs_gc.engine.explain.erasure import Verdict
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from functools import partial
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.explain.backup_folders import find_copy_folders, may_be_named
-from lakefs_gc.engine.explain.copies import FORMER_LOCATION, NO_LOCATION, Copies
+from lakefs_gc.engine.explain.copies.backup_folders import find_copy_folders, may_be_named
+from lakefs_gc.engine.explain.copies.found import FORMER_LOCATION, NO_LOCATION, Copies
+from lakefs_gc.engine.explain.copies.unfinished import find_of_removed_backups, find_parts, find_unfinished
 from lakefs_gc.engine.explain.stored import look_up
-from lakefs_gc.engine.explain.unfinished import find_of_removed_backups, find_parts, find_unfinished
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.backups.marker import why_unproved
 from lakefs_gc.errors import LakeFSGCError, StorageError
