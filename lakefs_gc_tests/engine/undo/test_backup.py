@@ -55,12 +55,6 @@ from lakefs_gc_tests.support.lake import Lake, LakeRepository
 KEYS = ("data/s/one", "data/s/two", "data/t/id,signature", "data/t/é +%", "root object")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Backups:
-    (tmp_path / "backups").mkdir()
-    return Backups(StoreLocation((tmp_path / "backups").as_uri()))
-
-
 def strays(repository: LakeRepository, keys: tuple[str, ...] = KEYS) -> dict[str, bytes]:
     contents = {key: f"content of {key}".encode() for key in keys}
     for key, content in contents.items():

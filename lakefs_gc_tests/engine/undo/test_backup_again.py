@@ -26,12 +26,6 @@ from lakefs_gc_tests.support.lake import Lake, LakeRepository
 CONTENTS = {f"data/s/{number}": f"content {number}".encode() for number in range(4)}
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Backups:
-    (tmp_path / "backups").mkdir()
-    return Backups(StoreLocation((tmp_path / "backups").as_uri()))
-
-
 def backed_up(spark: SparkSession, repository: LakeRepository, place: Backups) -> tuple[Collector, Mark]:
     for key, content in CONTENTS.items():
         repository.put_stray(key, content)

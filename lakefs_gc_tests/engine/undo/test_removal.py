@@ -25,7 +25,6 @@ from lakefs_gc.errors import BackupError
 from lakefs_gc.storage.base import Deletions
 from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
-from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
@@ -106,9 +105,8 @@ class Halted(LocalStore):
 
 
 @pytest.fixture
-def scene(spark: SparkSession, repository: LakeRepository, tmp_path: Path) -> Scene:
-    (tmp_path / "backups").mkdir()
-    return Scene(spark, repository, Backups(StoreLocation((tmp_path / "backups").as_uri())))
+def scene(spark: SparkSession, repository: LakeRepository, place: Backups) -> Scene:
+    return Scene(spark, repository, place)
 
 
 @pytest.mark.parametrize("stops_at", ["backup.json", "objects/"])

@@ -50,12 +50,6 @@ from lakefs_gc_tests.support.lake import Lake, LakeRepository
 PATHS = ("reports/2024/x", "reports/2025/y", "tmp/é +%")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Backups:
-    (tmp_path / "backups").mkdir()
-    return Backups(StoreLocation((tmp_path / "backups").as_uri()))
-
-
 class Swept:
     """A repository whose expired objects were backed up and swept; ``expired`` is the commit that showed them.
 

@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/pruning.py",
         "if not found.is_swept:",
         "if False:",
-        "engine/undo/test_pruning.py",
+        "engine/undo/test_swept_elsewhere.py",
         "own_client_swept",
     ),
     Mutant(
@@ -115,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/swept_elsewhere.py",
         "    if note and note.noticed_at < since:\n",
         "    if False:\n",
-        "engine/undo/test_pruning.py",
+        "engine/undo/test_swept_elsewhere.py",
         "own_client_swept",
     ),
     Mutant(
@@ -124,7 +124,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/swept_elsewhere.py",
         "list(note.existing)",
         "[]",
-        "engine/undo/test_pruning.py",
+        "engine/undo/test_swept_elsewhere.py",
         "hides_no_sweep",
     ),
     Mutant(
@@ -133,7 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/pruning.py",
         "*approved.values()]), is_swept(Scope.all, swept))",
         "*approved.values()]), bool(swept))",
-        "engine/undo/test_pruning.py",
+        "engine/undo/test_swept_elsewhere.py",
         "hides_no_sweep",
     ),
     Mutant(
@@ -213,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a folder of backups that was moved or copied stays",
         "engine/undo/pruning.py",
         "listed.misplaced",
-        "engine/undo/test_pruning.py",
+        "engine/undo/test_unclear_backups.py",
         "moved_or_copied",
     ),
     never(
@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a backup of another server stays",
         "engine/undo/pruning.py",
         "listed.server and listed.server != endpoint_url",
-        "engine/undo/test_pruning.py",
+        "engine/undo/test_unclear_backups.py",
         "copy_of_an_installation",
     ),
     Mutant(
@@ -230,7 +230,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/records/backups/location.py",
         "[name for name in names if re.fullmatch(REPOSITORY_NAME, name)]",
         "[name for name in names if name]",
-        "engine/undo/test_pruning.py",
+        "engine/undo/test_unclear_backups.py",
         "moved_or_copied",
     ),
     Mutant(
