@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.records.backups.location import open_backup_location
-from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.records.backups.location import open_backup_location, read_backup
+from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.undo.backup import BackupResult, backup
 from lakefs_gc.storage.base import ObjectStore
@@ -67,3 +67,7 @@ class Backups:
         folder = BackupPaths(mark.repository, mark.mark_id).objects
         keys = [key for batch in self.store.list(folder) for key in batch.column("address").to_pylist()]
         return {key.removeprefix(folder): content for key, content in self.store.read_many(keys)}
+
+    def manifest_of(self, mark: Mark) -> Backup:
+        """Return the manifest of a complete backup. Raise ``BackupError`` if there is none."""
+        return read_backup(self.store, BackupPaths(mark.repository, mark.mark_id))

@@ -17,31 +17,20 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.records.backups.location import (
-    find_backup,
-    list_backups,
-    open_backup_location,
-    read_backup,
-    require_backup,
-)
-from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths
-from lakefs_gc.engine.records.mark import Mark, MarkPart
+from lakefs_gc.engine.records.backups.location import find_backup, list_backups, require_backup
+from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.engine.undo.backup import RECORD, read_contents
-from lakefs_gc.engine.undo.backup_contents import refuse_lost_copies
 from lakefs_gc.engine.undo.same_content import same_content
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (
     BackupError,
     BackupIncompleteError,
-    ConfigurationError,
     CorruptFileError,
     LakeFSGCError,
     MarkError,
-    ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
@@ -51,19 +40,7 @@ from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
 from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
 from lakefs_gc_tests.support.killing import kill_session
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
-
-KEYS = ("data/s/one", "data/s/two", "data/t/id,signature", "data/t/é +%", "root object")
-
-
-def strays(repository: LakeRepository, keys: tuple[str, ...] = KEYS) -> dict[str, bytes]:
-    contents = {key: f"content of {key}".encode() for key in keys}
-    for key, content in contents.items():
-        repository.put_stray(key, content)
-    return contents
-
-
-def manifest_of(place: Backups, mark: Mark) -> Backup:
-    return read_backup(place.store, BackupPaths(mark.repository, mark.mark_id))
+from lakefs_gc_tests.support.stray_objects import KEYS, strays
 
 
 def test_every_object_is_copied_and_proved(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
@@ -79,7 +56,7 @@ def test_every_object_is_copied_and_proved(spark: SparkSession, repository: Lake
     assert done.proofs == {"sha256 by reading"}
     done.result.raise_if_incomplete()
 
-    made = manifest_of(place, mark)
+    made = place.manifest_of(mark)
     assert made == done.result.backup
     assert (made.mark_digest, made.namespace) == (mark.digest, repository.namespace)
     assert made.outcomes == {"copied": 4, "already_gone": 1, "failed": 0}
@@ -100,7 +77,7 @@ def test_an_empty_mark_has_a_backup(spark: SparkSession, repository: LakeReposit
     collector = Collector(spark, repository)
     mark = collector.mark_objects()
     assert place.back_up(spark, collector, mark).result.objects == {"copied": 0, "already_gone": 0, "failed": 0}
-    assert manifest_of(place, mark).objects == 0
+    assert place.manifest_of(mark).objects == 0
     require_backup(place.settings(collector, required_before_sweep=True), mark)
 
 
@@ -112,7 +89,7 @@ def test_a_mark_of_lakefs_own_client(spark: SparkSession, repository: LakeReposi
     mark = collector.read_mark("m1")
     for _ in range(2):
         assert place.back_up(spark, collector, mark).outcomes == dict.fromkeys(contents, "copied")
-    assert manifest_of(place, mark).copied_bytes == sum(map(len, contents.values()))
+    assert place.manifest_of(mark).copied_bytes == sum(map(len, contents.values()))
     require_backup(place.settings(collector, required_before_sweep=True), mark)
 
 
@@ -171,7 +148,7 @@ def test_failures_are_kept_listed_and_mended(
         with pytest.raises(BackupIncompleteError, match=r"2 of 3 objects of mark .* could not be backed up"):
             done.result.raise_if_incomplete()
         with pytest.raises(BackupError, match="no complete backup"):
-            manifest_of(place, mark)
+            place.manifest_of(mark)
         (listed,) = list_backups(place.store)
         assert listed.problem == "not complete"
 
@@ -182,7 +159,7 @@ def test_failures_are_kept_listed_and_mended(
         reads = [r.keys[0] for r in store_in_s3.server.requests if r.operation == "GetObject"][before:]
         third = store_in_s3.key(repository, "data/t/id,signature")
         assert third not in reads, "what was copied and proved is not read again"
-        assert manifest_of(place, mark).objects == 3
+        assert place.manifest_of(mark).objects == 3
 
 
 def test_a_store_that_is_down_ends_the_backup(
@@ -227,81 +204,9 @@ def test_records_that_a_listing_leaves_out_make_no_backup(
     with pytest.raises(BackupIncompleteError, match=complaint):
         place.back_up(spark, collector, mark)
     with pytest.raises(BackupError, match="no complete backup"):
-        manifest_of(place, mark)
+        place.manifest_of(mark)
     assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
-    assert manifest_of(place, mark).objects == 2
-
-
-def test_copies_that_get_lost_or_differ_are_made_again(
-    spark: SparkSession, repository: LakeRepository, place: Backups
-) -> None:
-    contents = strays(repository) | {"data/s/empty": b""}
-    repository.put_stray("data/s/empty", b"")
-    collector = Collector(spark, repository)
-    mark = collector.mark_objects(*contents)
-    place.back_up(spark, collector, mark)
-    policy = place.settings(collector, required_before_sweep=True)
-    backup = require_backup(policy, mark)
-    assert backup is not None
-    refuse_lost_copies(place.store, backup)
-    objects = BackupPaths("lake", mark.mark_id).objects
-    place.store.delete_many([objects + "data/s/empty"])  # as many bytes, and one object less
-    with pytest.raises(BackupError, match=r"lost objects: 1 of 6 copies .* e.g. data/s/empty"):
-        refuse_lost_copies(place.store, backup)
-    # A file beside the copies makes up for the number of objects.
-    place.store.put(objects + "data/s/.DS_Store", b"x" * 1000)
-    with pytest.raises(BackupError, match="1 of 6"):
-        refuse_lost_copies(place.store, backup)
-    place.store.put(objects + "data/s/one", b"")
-    with pytest.raises(BackupError, match=r"2 of 6 copies .* another size"):
-        refuse_lost_copies(place.store, backup)
-    assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
-    place.store.delete_many([objects + "data/s/.DS_Store"])
-    assert place.copies(mark) == contents
-    backup = require_backup(policy, mark)
-    assert backup is not None
-    refuse_lost_copies(place.store, backup)
-
-    # What is lost on both sides is a failure, whatever was recorded.
-    place.store.delete_many([objects + "data/s/one"])
-    repository.store.delete_many(["data/s/one"])
-    lost = place.back_up(spark, collector, mark)
-    assert lost.outcomes["data/s/one"] == "failed"
-    assert "neither the original nor the copy" in lost.rows["data/s/one"]["error"]
-
-
-def test_a_copy_that_is_listed_with_slashes_is_not_lost(
-    spark: SparkSession, repository: LakeRepository, s3_namespace: StoreLocation
-) -> None:
-    """A folder keeps the backslashes of a name, and SeaweedFS does not."""
-    repository.put_stray(r"data/s\a", b"content")
-    collector = Collector(spark, repository)
-    mark = collector.mark_objects(r"data/s\a")
-    place = Backups(s3_namespace)
-    place.back_up(spark, collector, mark)
-    assert place.copies(mark) == {"data/s/a": b"content"}
-    backup = manifest_of(place, mark)
-    refuse_lost_copies(place.store, backup)
-    place.store.delete_many([f"{backup.paths.objects}data/s/a"])
-    with pytest.raises(BackupError, match="lost objects"):
-        refuse_lost_copies(place.store, backup)
-
-
-@pytest.mark.parametrize("lost", [r"data/s/a\b", "data/s/a/b"])
-def test_a_lost_copy_whose_name_differs_from_another_in_a_backslash_is_noticed(
-    spark: SparkSession, repository: LakeRepository, place: Backups, lost: str
-) -> None:
-    """Only a folder has both: it keeps backslashes."""
-    keys = [repository.put_stray(key) for key in (r"data/s/a\b", "data/s/a/b")]
-    collector = Collector(spark, repository)
-    mark = collector.mark_objects(*keys)
-    place.back_up(spark, collector, mark)
-    backup = manifest_of(place, mark)
-    refuse_lost_copies(place.store, backup)
-    place.store.delete_many([backup.paths.objects + lost])
-    with pytest.raises(BackupError, match="1 of 2 copies") as error:
-        refuse_lost_copies(place.store, backup)
-    assert f"e.g. {lost}" in error.value.message
+    assert place.manifest_of(mark).objects == 2
 
 
 @pytest.mark.of_ci
@@ -350,39 +255,7 @@ def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
     assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
     assert place.copies(mark) == contents
     assert {file: file.stat().st_ino for file in done} == {file: before[file] for file in done}, "not copied again"
-    assert manifest_of(place, mark).objects == len(contents)
-
-
-# -- the place
-
-
-def test_no_place_inside_or_around_a_namespace(lake: Lake, repository: LakeRepository, tmp_path: Path) -> None:
-    other = lake.repository("other")
-    link = tmp_path / "link"
-    configured, api = lake.settings, LakeFSClient(lake.credentials)
-    link.symlink_to(other.folder)
-    refused = [
-        repository.location.url,
-        repository.location.folder_url + "backups",
-        other.location.folder_url + "_lakefs/backups",
-        (lake.folder / "objects").as_uri(),
-        tmp_path.as_uri(),
-        f"{link.as_uri()}/backups",
-    ]
-    for url in refused:
-        settings = configured.model_copy(update={"backup": BackupSettings(url=url)})
-        with pytest.raises(BackupError, match="overlaps with the namespace of"):
-            open_backup_location(settings, api)
-    missing = configured.model_copy(update={"backup": BackupSettings(url=(tmp_path / "none").as_uri())})
-    with pytest.raises(ObjectNotFoundError, match="The backup location does not exist"):
-        open_backup_location(missing, api)
-    with pytest.raises(ConfigurationError, match="No backup location is configured"):
-        open_backup_location(configured, api)
-    # A sibling with a longer name is another place.
-    sibling = tmp_path / "lake-backups"
-    sibling.mkdir()
-    settings = configured.model_copy(update={"backup": BackupSettings(url=sibling.as_uri())})
-    assert open_backup_location(settings, api).url == sibling.as_uri()
+    assert place.manifest_of(mark).objects == len(contents)
 
 
 # -- the policy
@@ -425,16 +298,6 @@ def test_a_mark_that_was_changed_is_not_backed_up(
     with pytest.raises(LakeFSGCError, match="was changed"):
         place.back_up(spark, collector, mark)
     assert place.copies(mark) == {}
-
-
-@pytest.mark.parametrize("mark_id", ["../other", "a/b", "", ".."])
-def test_ids_that_name_other_places(place: Backups, mark_id: str) -> None:
-    with pytest.raises(MarkError):
-        find_backup(place.store, mark_id)
-    with pytest.raises(LakeFSGCError):
-        BackupPaths("lake", mark_id)
-    with pytest.raises(BackupError):
-        BackupPaths("../lake", "m1")
 
 
 # -- contents

@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/backup_contents.py",
         'converts = with_slashes("\\\\", store.location.url) == "/"',
         "converts = True",
-        "engine/undo/test_backup.py",
+        "engine/undo/test_lost_copies.py",
         "in_a_backslash",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Finding, reading and removing backups: what a place holds, without a Spark."""
+"""Where backups may be, and finding and reading them: what a place holds, without a Spark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.records.backups.location import find_backup, read_backup
+from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.records.backups.location import find_backup, open_backup_location, read_backup
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
-from lakefs_gc.errors import BackupError
+from lakefs_gc.errors import BackupError, ConfigurationError, LakeFSGCError, MarkError, ObjectNotFoundError
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.complete_backup import write_complete_backup
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 
 @pytest.fixture
@@ -38,3 +41,42 @@ def test_a_backup_that_was_moved_is_not_taken_for_another(store: ObjectStore) ->
         store.put(paths.manifest, backup.to_json())
         with pytest.raises(BackupError, match="is of the backup of mark m1 of lake"):
             read_backup(store, paths)
+
+
+def test_no_place_inside_or_around_a_namespace(lake: Lake, repository: LakeRepository, tmp_path: Path) -> None:
+    other = lake.repository("other")
+    link = tmp_path / "link"
+    configured, api = lake.settings, LakeFSClient(lake.credentials)
+    link.symlink_to(other.folder)
+    refused = [
+        repository.location.url,
+        repository.location.folder_url + "backups",
+        other.location.folder_url + "_lakefs/backups",
+        (lake.folder / "objects").as_uri(),
+        tmp_path.as_uri(),
+        f"{link.as_uri()}/backups",
+    ]
+    for url in refused:
+        settings = configured.model_copy(update={"backup": BackupSettings(url=url)})
+        with pytest.raises(BackupError, match="overlaps with the namespace of"):
+            open_backup_location(settings, api)
+    missing = configured.model_copy(update={"backup": BackupSettings(url=(tmp_path / "none").as_uri())})
+    with pytest.raises(ObjectNotFoundError, match="The backup location does not exist"):
+        open_backup_location(missing, api)
+    with pytest.raises(ConfigurationError, match="No backup location is configured"):
+        open_backup_location(configured, api)
+    # A sibling with a longer name is another place.
+    sibling = tmp_path / "lake-backups"
+    sibling.mkdir()
+    settings = configured.model_copy(update={"backup": BackupSettings(url=sibling.as_uri())})
+    assert open_backup_location(settings, api).url == sibling.as_uri()
+
+
+@pytest.mark.parametrize("mark_id", ["../other", "a/b", "", ".."])
+def test_ids_that_name_other_places(store: ObjectStore, mark_id: str) -> None:
+    with pytest.raises(MarkError):
+        find_backup(store, mark_id)
+    with pytest.raises(LakeFSGCError):
+        BackupPaths("lake", mark_id)
+    with pytest.raises(BackupError):
+        BackupPaths("../lake", "m1")
