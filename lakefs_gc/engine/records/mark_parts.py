@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,9 @@ from lakefs_gc.errors import MarkError
 from lakefs_gc.formats.parquet import parquet_bytes, read_columns
 from lakefs_gc.formats.report import ReportPaths
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.units import EPOCH
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 PART_SCHEMA = pa.schema(
     [
@@ -85,17 +90,16 @@ def overview(store: ObjectStore, mark: Mark) -> Overview:
     sample: dict[str | None, list[dict[str, str | int]]] = {}
     for part in mark.parts:
         table = read_part(store, part)
-        # Table.group_by would import pandas: `show` takes 1.70 s instead of 1.86 s without it.
-        groups = pc.replace_substring_regex(table["address"], r"[^/]*$", "").combine_chunks().dictionary_encode()
-        prefixes, group_of = groups.dictionary.to_pylist(), groups.indices.to_numpy()
+        # Arrow would import pandas to group, to make an array or a value, and to convert a time: 0.2 s of `show`.
+        prefixes, group_of = _encoded(pc.replace_substring_regex(table["address"], r"[^/]*$", ""))
         group_sizes = np.zeros(len(prefixes), np.int64)
-        np.add.at(group_sizes, group_of, pc.fill_null(table["size"], 0).to_numpy())
+        np.add.at(group_sizes, group_of, _filled(table["size"]))
         objects.update(dict(zip(prefixes, np.bincount(group_of, minlength=len(prefixes)).tolist(), strict=True)))
         sizes.update(dict(zip(prefixes, group_sizes.tolist(), strict=True)))
-        for reason in pc.unique(table["reason"]).to_pylist():
+        reasons, reason_of = _encoded(table["reason"])
+        for number, reason in enumerate(reasons):
             if reason not in sample:
-                of_reason = table.filter(pc.is_in(table["reason"], pa.array([reason], pa.string())))
-                sample[reason] = [_sampled(row) for row in of_reason.slice(0, _SAMPLE).to_pylist()]
+                sample[reason] = [_sampled(table, int(row)) for row in np.flatnonzero(reason_of == number)[:_SAMPLE]]
     order = sorted(objects, key=lambda prefix: (-sizes[prefix], -objects[prefix], prefix))
     return Overview(
         tuple(PrefixTotal(prefix or "(root)", objects[prefix], sizes[prefix]) for prefix in order[:_LARGEST]),
@@ -103,5 +107,23 @@ def overview(store: ObjectStore, mark: Mark) -> Overview:
     )
 
 
-def _sampled(row: dict[str, object]) -> dict[str, str | int]:
-    return {name: value if isinstance(value, int) else str(value) for name, value in row.items() if value is not None}
+def _encoded(column: pa.ChunkedArray) -> tuple[list[Any], Array]:
+    """Return the different values of a column, and the number of its value for each row."""
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), np.from_dlpack(encoded.indices)
+
+
+def _filled(sizes: pa.ChunkedArray) -> Array:
+    """Return sizes in bytes, 0 for those that are not recorded."""
+    known = pc.fill_null(sizes, 0) if sizes.null_count else sizes
+    return np.from_dlpack(known.combine_chunks())
+
+
+def _sampled(marked: pa.Table, row: int) -> dict[str, str | int]:
+    """Return what is recorded of a marked object."""
+    one = marked.slice(row, 1)
+    index = one.schema.get_field_index("last_modified")
+    [facts] = one.set_column(index, "last_modified", one["last_modified"].cast(pa.int64())).to_pylist()
+    if facts["last_modified"] is not None:
+        facts["last_modified"] = str(EPOCH + timedelta(microseconds=facts["last_modified"]))
+    return {name: value for name, value in facts.items() if value is not None}
