@@ -141,6 +141,7 @@ def run(
     start_spark_early(settings, repository)
 
     from lakefs_gc.cli import backup_runs, mark_pages, mark_reports, mark_runs
+    from lakefs_gc.report.words import objects_of
 
     marked = mark_runs.mark(settings, out, repository, min_age_hours, unsafe_min_age, scope_of(only)).mark
     out.say(mark_pages.text(settings, marked))
@@ -148,7 +149,7 @@ def run(
     if not marked.candidates:
         out.result(not_swept, lambda: out.say("Nothing to sweep."))
         return
-    if not yes and not _confirmed(f"Delete these {marked.candidates} objects?"):
+    if not yes and not _confirmed(f"Delete {objects_of(marked.candidates)}?"):
         out.result(not_swept, lambda: out.say("Nothing was deleted. The mark is kept."))
         return
     try:

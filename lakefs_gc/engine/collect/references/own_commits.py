@@ -91,7 +91,7 @@ def own_active_commits(
     by_rules = sum(commit.id in reasons for commit in missed)
     if by_rules:
         logger.warning(
-            "repository %s: the server's list omits %d commits that its own rules retain. Their objects are kept",
+            "repository %s: the server's list omits %d of the commits that its rules retain. Their objects are kept",
             run.repository,
             by_rules,
         )

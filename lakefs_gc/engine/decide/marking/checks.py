@@ -262,7 +262,8 @@ def _server_list(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
         return _unknown(seen.server_missed)
     if seen.server_missed:
         return _unsafe(
-            f"the server's list omits {seen.server_missed:,} active commits; their objects were kept", Severity.WARN
+            f"the server's list omits {seen.server_missed:,} of the active commits; their objects were kept",
+            Severity.WARN,
         )
     return None
 
