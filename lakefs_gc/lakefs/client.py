@@ -16,7 +16,7 @@ from typing import Any
 import urllib3
 
 from lakefs_gc.config import LakeFSSettings, ServerCredentials
-from lakefs_gc.errors import ConfigurationError, IncompleteAnswerError, RepositoryNotFoundError
+from lakefs_gc.errors import ConfigurationError, IncompleteAnswerError, RepositoryNotFoundError, ServerError
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
 from lakefs_gc.lakefs.api_calls import ApiCaller
 from lakefs_gc.lakefs.json_gets import JsonGets
@@ -337,6 +337,18 @@ class LakeFSClient:
             raise IncompleteAnswerError(
                 f"The rules of {repository} are not an answer of lakeFS", remedy=INCOMPLETE_REMEDY
             ) from error
+
+    def metadata_file(self, repository: str, name: str) -> bytes | None:
+        """Return the file ``name`` below ``_lakefs/``, as the server reads it in its store. None if it has none.
+
+        Raises ``ServerError`` (404) if the server does not have the call: lakeFS before 1.25.
+        """
+        try:
+            return bytes(self._call(f"read {name}", self._internal.get_metadata_object, repository, name, "range"))
+        except ServerError as error:
+            if error.facts.get("status") != 410:
+                raise
+            return None
 
     def prepare_uncommitted(self, repository: str, continuation_token: str = "") -> UncommittedPage:
         """Have the server write one page of its uncommitted addresses."""

@@ -18,7 +18,7 @@ def get_location(call: Call) -> Response:
 
 
 def get_metadata_object(call: Call) -> Response:
-    """``GET .../metadata/object/{type}/{id}``: the bytes of a range or metarange."""
+    """``GET .../metadata/object/{type}/{id}``: the bytes of any file below ``_lakefs/``, whatever the type."""
     if call.path["type"] not in ("meta_range", "range"):
         raise NotFound
     repository = call.repository()
@@ -38,5 +38,5 @@ _METADATA = "/repositories/{repository}/metadata"
 ROUTES: RouteTable = [
     ("GET", _METADATA + "/meta_range/{id}", get_location),
     ("GET", _METADATA + "/range/{id}", get_location),
-    ("GET", _METADATA + "/object/{type}/{id}", get_metadata_object),
+    ("GET", _METADATA + "/object/{type}/{id:path}", get_metadata_object),
 ]

@@ -7,6 +7,24 @@ from lakefs_gc_tests.mutants.mutant import Mutant, never
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
+        "a run whose server wrote no list proves that its store is that of the server",
+        "engine/collect/references/active_ranges.py",
+        'if not uncommitted.manifest.facts.get("files"):',
+        "if False:",
+        "engine/collect/references/test_store_of_server.py",
+        "another_installation",
+    ),
+    Mutant(
+        12,
+        "the server reads what this run has written",
+        "engine/collect/references/store_of_server.py",
+        "if seen != content.encode():",
+        "if seen is None:",
+        "engine/collect/references/test_store_of_server.py",
+        "shows_no_store",
+    ),
+    Mutant(
+        12,
         "a connection on which something waits to be read is not used again",
         "storage/curl.py",
         "if socket != _UNKNOWN and wait_for_read(socket, timeout=0):",

@@ -23,6 +23,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.own_commits import HEADS, commits_since, own_active_commits
 from lakefs_gc.engine.collect.references.range_names import range_name_facts
+from lakefs_gc.engine.collect.references.store_of_server import refuse_other_store
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import arrow_schema, known_table, to_arrow
@@ -89,7 +90,8 @@ def active_ranges(
     A metarange must exist in the store, unless ``must_exist`` is false. Then the content in the cache is enough, and
     without rules a missing metarange is among the rows. Raises ``ObjectNotFoundError`` for a missing metarange. Raises
     ``IncompleteAnswerError`` when the server's list is empty, or omits the head of a branch: heads are always active,
-    so such a list is incomplete.
+    so such a list is incomplete. Raises ``SafetyError`` if the server wrote no file for this run, and
+    nothing else proves that its store is that of the run.
     """
     spark, server, safety = context.spark, context.server, context.safety
     cache, cores = context.workspace.range_cache, context.cores
@@ -100,6 +102,8 @@ def active_ranges(
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
     graph = history_so_far(context, run) if graph is None else graph
     if rules is None:
+        if not uncommitted.manifest.facts.get("files"):
+            refuse_other_store(context, run)  # otherwise a file was read that the server has just written
         # Before the files are listed: the list of files must have the metarange of every commit older than it.
         refs = server.heads_of(run.repository)
         named = _metaranges_of_refs(run, server, graph, refs)

@@ -1,0 +1,66 @@
+"""Proves that the store of a run is the one in which its lakeFS server keeps the repository (rule 12).
+
+A copy of an installation has the same bucket, namespace and metadata as the original. If the server is that of one, and
+the store that of the other, all that was staged since the copy looks like garbage.
+
+A run that has read what the server has just written, a list of commits or of staged objects, has its store. Without
+retention rules, and with nothing staged, the server writes neither list. Then it is asked for a file that this process
+has just written.
+"""
+
+from __future__ import annotations
+
+import logging
+from uuid import uuid4
+
+from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
+from lakefs_gc.errors import SafetyError, ServerError, ServerUnavailableError, StorageError
+from lakefs_gc.storage.base import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+WITNESSES = "retention/gc/lakefs-gc/"
+"""The folder of these files below ``METADATA_FOLDER``. Each is deleted at once."""
+
+
+def refuse_other_store(context: RunContext, run: GCRun) -> None:
+    """Raise ``SafetyError`` unless the server reads in its store what this process writes to that of the run.
+
+    Also if that is unknown, because the server does not have the call. Raises ``ServerUnavailableError`` if the server
+    does not answer.
+    """
+    store, content = context.open_store(run.store), uuid4().hex
+    name = WITNESSES + content
+    where = f"The store of lakeFS at {context.server.endpoint_url}"
+    store.put(METADATA_FOLDER + name, content.encode())
+    try:
+        seen = context.server.metadata_file(run.repository, name)
+    except ServerError as error:
+        if isinstance(error, ServerUnavailableError) and error.facts.get("status") != 404:
+            raise
+        raise SafetyError(
+            f"{where} may be another one than {store.location.folder_url}. {run.repository} has no retention rules and "
+            "nothing staged, so the server wrote no file that shows which one it is, and a file that was written for "
+            f"that cannot be read through the server: {error.message}",
+            remedy="Upgrade lakeFS to 1.25 or newer, or set a retention rule for the repository, even one of 10,000 "
+            "days: then the server writes a list in each run",
+        ) from error
+    finally:
+        _remove(store, METADATA_FOLDER + name)
+    if seen != content.encode():
+        raise SafetyError(
+            f"{where} is another one than {store.location.folder_url}: it does not have the file that this process has "
+            "just written",
+            remedy="Check that LAKECTL_SERVER_ENDPOINT_URL and the store (endpoint, credentials, mounts) are of the "
+            "same installation, then start a new run",
+        )
+
+
+def _remove(store: ObjectStore, key: str) -> None:
+    try:
+        failed = [deletion.error for deletion in store.delete_many([key]) if deletion.error]
+    except StorageError as error:  # what the server answered matters more
+        failed = [error.message]
+    if failed:
+        logger.warning("%s is not needed any more, and cannot be deleted: %s", key, failed[0])
