@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from uuid import uuid4
 
-from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import SafetyError, ServerError, ServerUnavailableError, StorageError
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -24,23 +24,23 @@ WITNESSES = "retention/gc/lakefs-gc/"
 """The folder of these files below ``METADATA_FOLDER``. Each is deleted at once."""
 
 
-def refuse_other_store(context: RunContext, run: GCRun) -> None:
-    """Raise ``SafetyError`` unless the server reads in its store what this process writes to that of the run.
+def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore) -> None:
+    """Raise ``SafetyError`` unless the server reads in its store what this process writes to the namespace's ``store``.
 
     Also if that is unknown, because the server does not have the call. Raises ``ServerUnavailableError`` if the server
     does not answer.
     """
-    store, content = context.open_store(run.store), uuid4().hex
+    content = uuid4().hex
     name = WITNESSES + content
-    where = f"The store of lakeFS at {context.server.endpoint_url}"
+    where = f"The store of lakeFS at {server.endpoint_url}"
     store.put(METADATA_FOLDER + name, content.encode())
     try:
-        seen = context.server.metadata_file(run.repository, name)
+        seen = server.metadata_file(repository, name)
     except ServerError as error:
         if isinstance(error, ServerUnavailableError) and error.facts.get("status") != 404:
             raise
         raise SafetyError(
-            f"{where} may be another one than {store.location.folder_url}. {run.repository} has no retention rules and "
+            f"{where} may be another one than {store.location.folder_url}. {repository} has no retention rules and "
             "nothing staged, so the server wrote no file that shows which one it is, and a file that was written for "
             f"that cannot be read through the server: {error.message}",
             remedy="Upgrade lakeFS to 1.25 or newer, or set a retention rule for the repository, even one of 10,000 "
