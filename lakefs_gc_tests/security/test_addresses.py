@@ -21,7 +21,7 @@ from lakefs_gc.engine.records.backups.location import read_backup
 from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.stored_marks import read_mark
-from lakefs_gc.engine.undo.backup import RECORD
+from lakefs_gc.engine.undo.backup_contents import RECORD
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now

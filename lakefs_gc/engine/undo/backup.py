@@ -33,18 +33,18 @@ from lakefs_gc.engine.run import RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
+from lakefs_gc.engine.undo.backup_contents import RECORD, read_records
 from lakefs_gc.engine.undo.copy_object import Planned, copy_one
 from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import (
     BackupError,
     BackupIncompleteError,
-    CorruptFileError,
     MarkError,
     StoreUnavailableError,
 )
 from lakefs_gc.formats.address_readings import with_slashes
 from lakefs_gc.formats.candidate_addresses import CANDIDATE_ADDRESS_REGEX
-from lakefs_gc.formats.parquet import parquet_bytes, read_columns
+from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
@@ -52,13 +52,6 @@ from lakefs_gc.storage.location import StoreLocation
 logger = logging.getLogger(__name__)
 
 _PLAN = "address string, size long, recorded string"
-RECORD = pa.schema(
-    [
-        pa.field("address", pa.string(), nullable=False),
-        pa.field("size", pa.int64()),
-        *(pa.field(name, pa.string(), nullable=False) for name in ("outcome", "proof", "checksum", "error")),
-    ]
-)
 _OBJECTS_PER_RECORD = 200  # a killed task compares at most so many copies again
 _ROWS_PER_PART = 250_000
 _TASKS_PER_CORE = 2
@@ -260,11 +253,6 @@ def _read_files(batches: Batches, location: StoreLocation) -> Batches:
             yield batch.append_column("file", pa.repeat(key, batch.num_rows))
 
 
-def read_records(key: str, content: bytes) -> pa.Table:
-    """Return one file of a backup's records or contents, as ``RECORD``. Raises ``CorruptFileError``."""
-    return read_columns(content, RECORD, key)
-
-
 # -- the manifest ---------------------------------------------------------------------------------------------
 
 
@@ -298,17 +286,6 @@ def _write_part(batches: Batches, location: StoreLocation, paths: BackupPaths) -
     )
     worker_store(location).put(part.key, content)
     yield pa.RecordBatch.from_pylist([asdict(part)])
-
-
-def read_contents(store: ObjectStore, part: MarkPart) -> pa.Table:
-    """Return one part of a backup's contents. Columns: ``schemas.BACKUP``.
-
-    Raises ``CorruptFileError`` if its checksum is not the one in the manifest.
-    """
-    content = store.read(part.key)
-    if hashlib.sha256(content).hexdigest() != part.sha256:
-        raise CorruptFileError(part.key, "The file was changed after the backup was made")
-    return read_records(part.key, content)
 
 
 def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:

@@ -5,6 +5,7 @@ A restore reads it to copy objects back. A sweep that needs a backup reads it to
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterator
 from itertools import chain
@@ -24,14 +25,39 @@ from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.engine.undo.backup import read_contents
-from lakefs_gc.errors import BackupError
+from lakefs_gc.errors import BackupError, CorruptFileError
 from lakefs_gc.formats.address_readings import with_slashes
+from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.location import StoreLocation
 
+RECORD = pa.schema(
+    [
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("size", pa.int64()),
+        *(pa.field(name, pa.string(), nullable=False) for name in ("outcome", "proof", "checksum", "error")),
+    ]
+)
+"""Columns of the records and of the contents of a backup."""
+
 _CONTENT = "address string, size long, outcome string, proof string, checksum string, error string"
+
+
+def read_records(key: str, content: bytes) -> pa.Table:
+    """Return one file of a backup's records or contents, as ``RECORD``. Raises ``CorruptFileError``."""
+    return read_columns(content, RECORD, key)
+
+
+def read_contents(store: ObjectStore, part: MarkPart) -> pa.Table:
+    """Return one part of a backup's contents. Columns: ``schemas.BACKUP``.
+
+    Raises ``CorruptFileError`` if its checksum is not the one in the manifest.
+    """
+    content = store.read(part.key)
+    if hashlib.sha256(content).hexdigest() != part.sha256:
+        raise CorruptFileError(part.key, "The file was changed after the backup was made")
+    return read_records(part.key, content)
 
 
 def backed_up_objects(spark: SparkSession, backup: Backup, location: StoreLocation) -> DataFrame:

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.records.backups.location import find_backup, list_backups, require_backup
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.mark import MarkPart
-from lakefs_gc.engine.undo.backup import RECORD, read_contents
+from lakefs_gc.engine.undo.backup_contents import RECORD, read_contents
 from lakefs_gc.engine.undo.same_content import same_content
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (

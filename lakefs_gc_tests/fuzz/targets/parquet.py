@@ -68,14 +68,14 @@ def _read_ledger(data: bytes) -> Any:
 
 
 def _backup_record_seeds() -> list[bytes]:
-    from lakefs_gc.engine.undo.backup import RECORD
+    from lakefs_gc.engine.undo.backup_contents import RECORD
 
     row = {"address": "data/s/a", "size": 3, "outcome": "copied", "proof": "md5 by stores", "checksum": "", "error": ""}
     return _records(RECORD, [row])
 
 
 def _read_backup_record(data: bytes) -> Any:
-    from lakefs_gc.engine.undo.backup import read_records
+    from lakefs_gc.engine.undo.backup_contents import read_records
 
     table = read_records(FILE, data)
     table.validate(full=True)
