@@ -11,8 +11,9 @@ from lakefs_gc_tests.support.faulty_store import levelled_s3, store_in_s3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import lake
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.other_server import copy
 
-__all__ = ["lake", "levelled_s3", "store_in_s3"]
+__all__ = ["copy", "lake", "levelled_s3", "store_in_s3"]
 
 
 @pytest.fixture

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import ConfigurationError, MarkError, StorageError
-from lakefs_gc.storage.endpoints import state_endpoints
 from lakefs_gc_tests.support.collector import Collector, marked
-from lakefs_gc_tests.support.faulty_s3 import FaultyS3
-from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
 from lakefs_gc_tests.support.lake import LakeRepository
+from lakefs_gc_tests.support.other_server import Copy
 
 pytestmark = pytest.mark.executors
-
-
-@dataclass
-class Copy:
-    """A server with a copy of a store, and Spark, whose new workers can be told to use it."""
-
-    server: FaultyS3
-    store: StoreInS3
-    environment: dict[str, str]
-
-    def lead_workers_here(self) -> None:
-        self.server.objects.update(self.store.server.objects)
-        self.environment["AWS_ENDPOINT_URL_S3"] = self.server.endpoint
-
-
-@pytest.fixture
-def copy(spark: SparkSession, store_in_s3: StoreInS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copy]:
-    environment = spark.sparkContext.environment
-    monkeypatch.setitem(environment, "AWS_ENDPOINT_URL_S3", store_in_s3.server.endpoint)
-    with LevelledS3() as server:
-        yield Copy(server, store_in_s3, environment)
-    state_endpoints({})
 
 
 def garbage_of(repository: LakeRepository) -> str:
@@ -66,7 +39,7 @@ def test_a_sweep_finds_out_where_a_user_states_that_both_are_one(
     garbage, collector = garbage_of(in_s3), Collector(spark, in_s3)
     mark = collector.collect_and_mark()
     copy.lead_workers_here()
-    state_endpoints({"spark.executorEnv.AWS_ENDPOINT_URL_S3": copy.server.endpoint})
+    copy.state_that_both_are_one()
     there = set(copy.server.objects)
     with pytest.raises(StorageError, match="A worker of Spark finds another store at s3://bucket/lakes/"):
         collector.sweep(mark)
@@ -92,7 +65,7 @@ def test_a_mark_is_complete_only_with_its_parts(spark: SparkSession, in_s3: Lake
     collector = Collector(spark, in_s3)
     collector.collect()
     copy.lead_workers_here()
-    state_endpoints({"spark.executorEnv.AWS_ENDPOINT_URL_S3": copy.server.endpoint})
+    copy.state_that_both_are_one()
     with pytest.raises(MarkError, match=r"1 of 1 files of mark .* were written, but s3://bucket/lakes/"):
         collector.mark()
     assert "summary.json" not in "".join(copy.store.server.objects)
