@@ -27,13 +27,14 @@ from lakefs_gc.engine.records.backups.location import begin_backup
 from lakefs_gc.engine.records.backups.manifest import COPIED, FAILED, OUTCOMES, SIZE_ONLY, Backup, BackupPaths
 from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.engine.records.backups.notes import note_backup_place
-from lakefs_gc.engine.records.mark import Mark, MarkPart
+from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
-from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
-from lakefs_gc.engine.undo.backup_contents import RECORD, read_records
+from lakefs_gc.engine.spark.witness import Witness, write_witness
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker
+from lakefs_gc.engine.undo.backup_contents import RECORD, lost_copies, read_records
 from lakefs_gc.engine.undo.copy_object import Planned, copy_one
 from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import (
@@ -96,7 +97,8 @@ def backup(
 
     ``store`` is the namespace, ``location`` comes from ``open_backup_location``. Raises ``MarkError`` before
     the first copy if the mark's parts do not hold the objects that its manifest counts. Raises ``BackupError`` as
-    ``begin_backup``, and instead of replacing a complete backup of this mark by one with fewer copies.
+    ``begin_backup``, instead of replacing a complete backup of this mark by one with fewer copies, and if this process
+    does not see what the workers wrote. Raises ``StorageError`` if a worker has another store than this process.
     """
     spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
@@ -105,7 +107,9 @@ def backup(
     write_marker(target)
     paths, earlier = begin_backup(target, mark, server, clock)
     note_backup_place(context.open_store(store), mark, location.url)
-    recorded = _read_records(spark, location, paths, cores)
+    copies = write_witness(target, paths.workers)
+    originals = write_witness(context.open_store(store), MarkPaths.of(mark.mark_id).passes)
+    recorded = _read_records(spark, copies, paths, cores)
     slashed = _keep_plan(context, store, mark, recorded, run_key)
     plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
     if slashed and with_slashes("\\", location.url) == "/":
@@ -115,17 +119,18 @@ def backup(
         (
             plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")
             .sortWithinPartitions("address")
-            .mapInArrow(_copy(store, location, paths, context.settings.backup.copies_at_once), "objects long")
+            .mapInArrow(copy_objects(originals, copies, paths, context.settings.backup.copies_at_once), "objects long")
             .agg(F.sum("objects"))
             .collect()
         )
         # Only the objects of this mark: a location of an earlier version may have records of a mark with the same id.
-        outcomes = _read_records(spark, location, paths, cores).join(plan.select("address"), "address", "left_semi")
+        outcomes = _read_records(spark, copies, paths, cores).join(plan.select("address"), "address", "left_semi")
         result = _result(mark, outcomes)
         if not result.objects[FAILED]:
-            parts = _write_contents(location, paths, outcomes, mark.candidates)
+            parts = _write_contents(copies, paths, outcomes, mark.candidates)
             manifest = _manifest(mark, server, parts, result, clock)
             _refuse_fewer_copies(target, manifest, earlier)
+            _refuse_unseen_copies(target, manifest)
             target.put(paths.manifest, manifest.to_json())
             result = replace(result, backup=manifest)
             logger.info(
@@ -200,14 +205,23 @@ def _refuse_copies_of_one_name(plan: DataFrame, mark: Mark, location: StoreLocat
 
 
 @worker
-def _copy(batches: Batches, store: StoreLocation, location: StoreLocation, paths: BackupPaths, at_once: int) -> Batches:
-    namespace, target = worker_store(store), worker_store(location)
+def copy_objects(batches: Batches, originals: Witness, copies: Witness, paths: BackupPaths, at_once: int) -> Batches:
+    """Copy the objects of a plan (columns ``_PLAN``) and record the outcomes. Yields their number for each chunk.
+
+    Raises ``StorageError`` if this worker has another store than the process of the run: nothing is copied there, and
+    that it lacks an object proves nothing.
+    """
+    namespace, target = originals.open_store(), copies.open_store()
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     for chunk in _chunks(batches):
-        copies = map_unordered(lambda planned: copy_one(namespace, target, paths, planned), chunk, at_once)
-        outcomes = [(record, error) for _, (record, error) in copies]
+        copied = map_unordered(lambda planned: copy_one(namespace, target, paths, planned), chunk, at_once)
+        outcomes = [(record, error) for _, (record, error) in copied]
         records = [asdict(record) for record, _ in outcomes if record]
+        if any(record.is_without_original for record, _ in outcomes if record):
+            # A disk may be gone since the first look. Nothing is in the folder that is left of it.
+            originals.refuse_other(namespace)
+            copies.refuse_other(target)
         if records:
             # Keys sort by time: of several records of one object the last one holds.
             key = f"{paths.records}{time.time_ns():020d}-{shard:05d}-{uuid4().hex[:12]}.parquet"
@@ -227,12 +241,12 @@ def _chunks(batches: Batches) -> Iterator[list[Planned]]:
 # -- the records ----------------------------------------------------------------------------------------------
 
 
-def _read_records(spark: SparkSession, location: StoreLocation, paths: BackupPaths, cores: int) -> DataFrame:
+def _read_records(spark: SparkSession, copies: Witness, paths: BackupPaths, cores: int) -> DataFrame:
     """Return the last record of each address. Columns: ``schemas.BACKUP``."""
-    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(location, paths.records), "file string")
+    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(copies, paths.records), "file string")
     fields = schemas.BACKUP.fieldNames()
     records = files.repartition(cores, "file").mapInArrow(
-        _read_files(location),
+        _read_files(copies),
         f"{', '.join(f'{f.name} {f.dataType.simpleString()}' for f in schemas.BACKUP)}, file string",
     )
     last = records.groupBy("address").agg(F.max_by(F.struct(*fields[1:]), F.col("file")).alias("last"))
@@ -240,15 +254,15 @@ def _read_records(spark: SparkSession, location: StoreLocation, paths: BackupPat
 
 
 @worker
-def _list_files(batches: Batches, location: StoreLocation, folder: str) -> Batches:
+def _list_files(batches: Batches, copies: Witness, folder: str) -> Batches:
     for _ in batches:
-        for listed in worker_store(location).list(folder):
+        for listed in copies.open_store().list(folder):
             yield pa.record_batch([listed.column("address")], names=["file"])
 
 
 @worker
-def _read_files(batches: Batches, location: StoreLocation) -> Batches:
-    for key, content in worker_store(location).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+def _read_files(batches: Batches, copies: Witness) -> Batches:
+    for key, content in copies.open_store().read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
         for batch in read_records(key, content).to_batches():
             yield batch.append_column("file", pa.repeat(key, batch.num_rows))
 
@@ -256,20 +270,18 @@ def _read_files(batches: Batches, location: StoreLocation) -> Batches:
 # -- the manifest ---------------------------------------------------------------------------------------------
 
 
-def _write_contents(
-    location: StoreLocation, paths: BackupPaths, outcomes: DataFrame, rows: int
-) -> tuple[MarkPart, ...]:
+def _write_contents(copies: Witness, paths: BackupPaths, outcomes: DataFrame, rows: int) -> tuple[MarkPart, ...]:
     if not rows:
         return ()
     ordered = outcomes.repartitionByRange(-(-rows // _ROWS_PER_PART), "address").sortWithinPartitions("address")
     written = ordered.mapInArrow(
-        _write_part(location, paths), "key string, objects long, size_bytes long, sha256 string"
+        _write_part(copies, paths), "key string, objects long, size_bytes long, sha256 string"
     ).collect()
     return tuple(sorted((MarkPart(**row.asDict()) for row in written), key=lambda part: part.key))
 
 
 @worker
-def _write_part(batches: Batches, location: StoreLocation, paths: BackupPaths) -> Batches:
+def _write_part(batches: Batches, copies: Witness, paths: BackupPaths) -> Batches:
     filled = [batch for batch in batches if batch.num_rows]
     if not filled:
         return
@@ -284,7 +296,7 @@ def _write_part(batches: Batches, location: StoreLocation, paths: BackupPaths) -
         size_bytes=pc.sum(batch.column("size"), min_count=0).as_py(),
         sha256=hashlib.sha256(content).hexdigest(),
     )
-    worker_store(location).put(part.key, content)
+    copies.open_store().put(part.key, content)
     yield pa.RecordBatch.from_pylist([asdict(part)])
 
 
@@ -337,6 +349,24 @@ def _refuse_fewer_copies(store: ObjectStore, manifest: Backup, earlier: Backup |
             f"{manifest.objects:,} exist now, and the other objects do not exist any more. The manifest stays as it is",
             remedy="Bring the copies back from an earlier version or another copy of the backup location. To accept "
             f"the loss, delete {store.location.folder_url}{manifest.paths.manifest} and back up again",
+        )
+
+
+def _refuse_unseen_copies(store: ObjectStore, manifest: Backup) -> None:
+    """Raise ``BackupError`` unless the process of the run sees the files that the workers wrote, by their sizes.
+
+    Workers made the copies, compared them and recorded that. On a machine where the disk of the location is not
+    mounted, all of it would be in a folder of that machine alone.
+    """
+    parts = [part.key for part in manifest.parts]
+    lacking = sorted(set(parts) - store.stat_many(parts).keys())
+    number, example = (len(lacking), lacking[0]) if lacking else lost_copies(store, manifest)
+    if number:
+        raise BackupError(
+            f"{number:,} files of the backup of mark {manifest.mark_id} were written, but {store.location.folder_url} "
+            f"does not show them, e.g. {example}",
+            remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the run, and find "
+            f"out whether something else deletes files there. Then run `{manifest.paths.command}` again",
         )
 
 

@@ -100,7 +100,18 @@ def refuse_lost_backup(store: ObjectStore, backup: Backup) -> None:
 
 
 def refuse_lost_copies(store: ObjectStore, backup: Backup) -> None:
-    """Raise ``BackupError`` unless the backup location has every copy, with its size.
+    """Raise ``BackupError`` unless the backup location has every copy of a complete backup, with its size."""
+    lost, example = lost_copies(store, backup)
+    if lost:
+        raise BackupError(
+            f"The backup of mark {backup.mark_id} has lost objects: {lost:,} of {backup.objects:,} copies are missing "
+            f"in {store.location.url} or have another size, e.g. {example}",
+            remedy=f"Find out what deletes them, such as a lifecycle rule, then run `{backup.paths.command}`",
+        )
+
+
+def lost_copies(store: ObjectStore, backup: Backup) -> tuple[int, str]:
+    """Return how many copies the backup location lacks, or has with another size, and the address of one of them.
 
     Numbers of objects and bytes would not show that: a file that somebody puts beside the copies makes up for a lost
     one. So each copy is looked for by a hash of its name and size, of which a process keeps eight bytes for a copy.
@@ -117,12 +128,7 @@ def refuse_lost_copies(store: ObjectStore, backup: Backup) -> None:
         if is_lost.any():
             lost += int(is_lost.sum())
             example = copied["address"][int(is_lost.argmax())].as_py()
-    if lost:
-        raise BackupError(
-            f"The backup of mark {backup.mark_id} has lost objects: {lost:,} of {backup.objects:,} copies are missing "
-            f"in {store.location.url} or have another size, e.g. {example}",
-            remedy=f"Find out what deletes them, such as a lifecycle rule, then run `{backup.paths.command}`",
-        )
+    return lost, example
 
 
 def _listed(store: ObjectStore, folder: str) -> Iterator[pa.RecordBatch]:

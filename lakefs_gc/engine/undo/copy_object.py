@@ -30,6 +30,11 @@ class CopyRecord:
     checksum: str = ""
     error: str = ""
 
+    @property
+    def is_without_original(self) -> bool:
+        """Return whether it was recorded because the namespace does not show the object."""
+        return self.outcome == ALREADY_GONE or self.proof == SIZE_ONLY
+
 
 def copy_one(
     namespace: ObjectStore, target: ObjectStore, paths: BackupPaths, planned: Planned

@@ -6,6 +6,7 @@ Below ``backup.url``, for a repository and a mark::
     <repository>/<mark>/objects/     the copies, under the addresses that they have in the namespace
     <repository>/<mark>/records/     Parquet: what happened to each object, durable chunk by chunk
     <repository>/<mark>/contents/    Parquet: the same, one row for each object of the mark
+    <repository>/<mark>/workers/     by these files Spark's workers know that their location is this one
     <repository>/<mark>/backup.json  the manifest, written last: without it the backup is not complete
     <repository>/<mark>/restores/<time>.json  what each restore from it did
     <repository>/<mark>/gone.json    when a pruning noticed that another tool may have swept the mark
@@ -40,7 +41,7 @@ SIZE_ONLY = "size only"
 """The proof of a copy whose original did not exist any more: it was compared with the size that the mark records."""
 
 MANIFEST, BEGAN, OBJECTS = "backup.json", "began.json", "objects/"
-FOLDERS = (OBJECTS, "records/", "contents/", "restores/", "removals/")
+FOLDERS = (OBJECTS, "records/", "contents/", "workers/", "restores/", "removals/")
 """What is in the folder of a backup. ``MANIFEST`` and ``BEGAN`` are its records."""
 
 _VERSION = 2
@@ -88,6 +89,10 @@ class BackupPaths:
     @property
     def contents(self) -> str:
         return f"{self.folder}contents/"
+
+    @property
+    def workers(self) -> str:
+        return f"{self.folder}workers/"
 
     @property
     def manifest(self) -> str:

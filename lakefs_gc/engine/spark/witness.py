@@ -1,0 +1,56 @@
+"""Proves to Spark's workers that their store is the one of the process of the run, whatever both call it.
+
+An endpoint may lead elsewhere from another machine, and so may a mount, which is an empty folder where its disk is
+missing. To some stores, so do other credentials. A copy of a store has the same files, so only a file that has just
+been written tells them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+from lakefs_gc.engine.spark.workers import worker_store
+from lakefs_gc.errors import ObjectNotFoundError, StorageError
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A file that the process of a run has just written to a store, with a content that no other file has."""
+
+    store: StoreLocation
+    key: str
+    content: bytes
+
+    def open_store(self) -> ObjectStore:
+        """Return the store of a worker. Raise ``StorageError`` if it is another one."""
+        store = worker_store(self.store)
+        self.refuse_other(store)
+        return store
+
+    def refuse_other(self, store: ObjectStore) -> None:
+        """Raise ``StorageError`` unless the store of a worker shows this file.
+
+        Also where it showed the file before: what a folder lacks proves nothing once its disk is gone (rule 12).
+        """
+        try:
+            is_same = store.read(self.key) == self.content
+        except ObjectNotFoundError:
+            is_same = False
+        if not is_same:
+            raise StorageError(
+                f"A worker of Spark finds another store at {self.store.folder_url} than the process of the run: it "
+                f"lacks {self.key}, which that has just written",
+                remedy="Give the workers the same endpoint, credentials and mounts as the process of the run, and stop "
+                "a Spark that stays after you change them. Then start the same command again: it continues",
+            )
+
+
+def write_witness(store: ObjectStore, folder: str) -> Witness:
+    """Write a witness to a folder of a store, in the process of a run."""
+    name = uuid4().hex
+    witness = Witness(store.location, f"{folder}{name}", name.encode())
+    store.put(witness.key, witness.content)
+    return witness
