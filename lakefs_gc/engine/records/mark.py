@@ -88,7 +88,7 @@ class MarkPaths:
 
     @property
     def passes(self) -> str:
-        """The folder of the files by which Spark's workers know the store of a sweep or a backup."""
+        """The folder of the files by which Spark's workers know the store of a sweep, a backup or a restore."""
         return f"{self.folder}passes/"
 
     @property

@@ -26,7 +26,8 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope
-from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.engine.spark.witness import Witness
+from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 from lakefs_gc.storage.base import ObjectStore, written_at
@@ -181,17 +182,18 @@ def _ledger_files(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
     return {key: at for batch in store.list(MarkPaths.of(mark_id).ledger) for key, at in written_at(batch).items()}
 
 
-def record_restored(back: DataFrame, store: StoreLocation, prefix: str) -> None:
+def record_restored(back: DataFrame, namespace: Witness, prefix: str) -> None:
     """Write the records of restored objects (columns ``address``, ``size``)."""
-    back.select("address", "size").mapInArrow(_write_records(store, prefix), "records long").collect()
+    back.select("address", "size").mapInArrow(_write_records(namespace, prefix), "records long").collect()
 
 
 @worker
-def _write_records(batches: Batches, store: StoreLocation, prefix: str) -> Batches:
+def _write_records(batches: Batches, namespace: Witness, prefix: str) -> Batches:
     context = TaskContext.get()
     task = context.partitionId() if context else 0
+    store = namespace.open_store()
     for number, batch in enumerate(batches):
         rows = [{**row, "outcome": RESTORED, "error": ""} for row in batch.to_pylist()]
-        writer = ledger.ChunkWriter(worker_store(store), f"{prefix}{task:05d}-{number:06d}-")
+        writer = ledger.ChunkWriter(store, f"{prefix}{task:05d}-{number:06d}-")
         writer.outcome(pa.RecordBatch.from_pylist(rows, schema=ledger.RECORD))
         yield pa.record_batch([pa.array([len(rows)], pa.int64())], names=["records"])

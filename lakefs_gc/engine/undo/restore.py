@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_paths import commits_of, paths_in_commits
 from lakefs_gc.engine.records.backups.manifest import ALREADY_GONE, COPIED, Backup
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import (
     RESTORED,
     begin_restore,
@@ -33,6 +34,7 @@ from lakefs_gc.engine.records.restore_log import (
 from lakefs_gc.engine.records.restore_record import RestoreRecord
 from lakefs_gc.engine.run import RunContext, new_run_key
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
+from lakefs_gc.engine.spark.witness import Witness, write_witness
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
 from lakefs_gc.engine.undo.restore_source import RestoreSource
@@ -169,7 +171,8 @@ def restore(
     either is restored. The datasets in the workspace are removed at the end. A sweep of the mark that is in progress
     stops, and its approval becomes void.
 
-    Raises ``RestoreIncompleteError`` if a delete of a sweep that seemed dead ended during the restore.
+    Raises ``RestoreIncompleteError`` if a delete of a sweep that seemed dead ended during the restore, and
+    ``StorageError`` if a worker has another store at the namespace than this process.
     """
     backup, location, store = source.backup, source.location, source.store
     server, workspace = context.server, context.workspace
@@ -180,6 +183,7 @@ def restore(
     if store.url.startswith(SCHEME):  # elsewhere, an upload that did not end may be of lakeFS
         namespace = context.open_store(store)
         remove_unfinished(namespace, "", namespace.now())
+    originals = write_witness(context.open_store(store), MarkPaths.of(backup.mark_id).passes)
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = all_spellings(backup.namespace, store.url, source.server_folders)
@@ -188,11 +192,11 @@ def restore(
     where_shown = located.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)
     outcomes = wanted.repartition(cores * _TASKS_PER_CORE, "address").mapInArrow(
-        _restore_objects(location, store, backup.paths.objects), _OUTCOME_SQL
+        _restore_objects(location, originals, backup.paths.objects), _OUTCOME_SQL
     )
     done = workspace.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
     with driver_errors():
-        record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), store, records)
+        record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), originals, records)
         record_restore_end(spark, store, backup.mark_id, records, cores)
     result = _counted(backup, done)
     _count_unreadable_metadata(result, located)
@@ -227,8 +231,8 @@ class _Copy:
 
 
 @worker
-def _restore_objects(batches: Batches, location: StoreLocation, store: StoreLocation, objects: str) -> Batches:
-    source, namespace = worker_store(location), worker_store(store)
+def _restore_objects(batches: Batches, location: StoreLocation, originals: Witness, objects: str) -> Batches:
+    source, namespace = worker_store(location), originals.open_store()
     for batch in batches:
         for start in range(0, batch.num_rows, _OBJECTS_PER_BATCH):
             chunk = [_Copy(**row) for row in batch.slice(start, _OBJECTS_PER_BATCH).to_pylist()]
@@ -241,6 +245,9 @@ def _restore_objects(batches: Batches, location: StoreLocation, store: StoreLoca
                 unavailable += [error] if isinstance(error, StoreUnavailableError) else []
             if len(unavailable) == len(chunk):
                 raise unavailable[0]  # the store is down: do not retry each of a million objects
+            if any(row["outcome"] in (RESTORED, ALREADY_THERE) for row in rows):
+                # Where a disk is gone since the first look, they are in the folder that is left of it.
+                originals.refuse_other(namespace)
             yield pa.RecordBatch.from_pylist(rows, schema=_OUTCOME)
 
 

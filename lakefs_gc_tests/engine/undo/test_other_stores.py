@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from shutil import rmtree
 
@@ -14,6 +15,8 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.spark.witness import write_witness
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.undo.backup import copy_objects
+from lakefs_gc.engine.undo.restore import _restore_objects, restore
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.errors import BackupError, StorageError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -27,6 +30,17 @@ from lakefs_gc_tests.support.other_server import Copy
 from lakefs_gc_tests.support.stray_objects import KEYS, strays
 
 pytestmark = pytest.mark.executors
+
+
+def mounted(folder: Path) -> ObjectStore:
+    folder.mkdir()
+    return open_store(StoreLocation(folder.as_uri()))
+
+
+def unmount(folder: Path) -> None:
+    """Leave the mount point: a folder without files."""
+    for name in folder.iterdir():
+        rmtree(name)
 
 
 @pytest.mark.long(20)
@@ -64,19 +78,14 @@ def test_an_object_that_is_not_there_is_not_gone(
 
 @pytest.mark.parametrize("gone", ["originals", "copies"])
 def test_no_object_is_gone_once_a_disk_is_not_mounted_any_more(tmp_path: Path, gone: str) -> None:
-    """Its mount point stays: a folder without files."""
-
-    def mounted(name: str) -> ObjectStore:
-        (tmp_path / name).mkdir()
-        return open_store(StoreLocation((tmp_path / name).as_uri()))
-
     def plan(address: str) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([{"address": address, "size": 3, "recorded": None}])
 
     def records() -> int:
         return sum(batch.num_rows for batch in location.list(paths.records))
 
-    namespace, location, paths = mounted("originals"), mounted("copies"), BackupPaths("lake", "m1")
+    namespace, location = mounted(tmp_path / "originals"), mounted(tmp_path / "copies")
+    paths = BackupPaths("lake", "m1")
     originals, copies = write_witness(namespace, MarkPaths.of("m1").passes), write_witness(location, paths.workers)
     namespace.put("data/s/one", b"one")
     plans = iter([plan("data/s/one"), plan("data/s/two"), plan("data/s/three")])
@@ -84,8 +93,7 @@ def test_no_object_is_gone_once_a_disk_is_not_mounted_any_more(tmp_path: Path, g
     for number in (1, 2):
         next(done)
         assert records() == number, "the second object is gone indeed"
-    for mounted_folder in (tmp_path / gone).iterdir():
-        rmtree(mounted_folder)
+    unmount(tmp_path / gone)
     with pytest.raises(WorkerError, match=f"finds another store at {(tmp_path / gone).as_uri()}/"):
         next(done)
     assert records() == (2 if gone == "originals" else 0)
@@ -117,3 +125,42 @@ def test_a_backup_is_complete_only_if_the_process_of_the_run_sees_it(
     server.faults.clear()
     assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
     assert place.manifest_of(mark).objects == 2
+
+
+@pytest.mark.long(30)
+def test_a_restore_puts_nothing_there(spark: SparkSession, in_s3: LakeRepository, copy: Copy, place: Backups) -> None:
+    keys = strays(in_s3, KEYS[:2])
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    place.back_up(spark, collector, mark)
+    in_s3.store.delete_many([*keys])
+    copy.lead_workers_here()
+    copy.state_that_both_are_one()
+    source = RestoreSource(place.manifest_of(mark), place.location, in_s3.location)
+    there = set(copy.server.objects)
+    with pytest.raises(StorageError, match="A worker of Spark finds another store at s3://bucket/lakes/"):
+        restore(collector.context, source)
+    assert set(copy.server.objects) == there
+    # If they are one, the next restore brings the objects back.
+    copy.server.objects = copy.store.server.objects
+    result = restore(collector.context, source)
+    result.raise_if_incomplete()
+    assert result.checksums_compared == 2
+    assert set(keys) <= in_s3.objects()
+
+
+def test_nothing_is_restored_to_a_disk_that_is_not_mounted_any_more(tmp_path: Path) -> None:
+    namespace, location = mounted(tmp_path / "originals"), mounted(tmp_path / "copies")
+    originals = write_witness(namespace, MarkPaths.of("m1").passes)
+
+    def copied(address: str) -> pa.RecordBatch:
+        location.put(f"objects/{address}", b"one")
+        checksum = f"sha256:{hashlib.sha256(b'one').hexdigest()}"
+        return pa.RecordBatch.from_pylist([{"address": address, "size": 3, "checksum": checksum}])
+
+    copies = iter([copied("data/s/one"), copied("data/s/two")])
+    done = _restore_objects(location.location, originals, "objects/")(copies)
+    assert next(done)["outcome"].to_pylist() == ["restored"]
+    unmount(tmp_path / "originals")
+    with pytest.raises(WorkerError, match=f"finds another store at {(tmp_path / 'originals').as_uri()}/"):
+        next(done)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.spark.witness import write_witness
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.undo.copy_object import Planned, copy_one
 from lakefs_gc.engine.undo.restore import _Copy, _restore_objects, _restore_one
@@ -34,7 +35,7 @@ def test_a_place_that_is_down_ends_the_restore(
     """A million objects are not asked for one by one, each until the retries end."""
     monkeypatch.setattr(RetryPolicy, "pause_seconds", lambda policy, failures: 0.0)
     levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
-    places = StoreLocation("s3://bucket/backups"), StoreLocation(tmp_path.as_uri())
+    places = StoreLocation("s3://bucket/backups"), write_witness(folder(tmp_path, "namespace"), "passes/")
     copies = [{"address": f"data/s/{name}", "size": 3, "checksum": ""} for name in ("one", "two")]
     with pytest.raises(WorkerError) as failed:
         list(_restore_objects(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)])))

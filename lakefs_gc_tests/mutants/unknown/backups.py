@@ -47,6 +47,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/test_other_stores.py",
         "not_mounted",
     ),
+    never(
+        12,
+        "an object is not restored to what is left of a disk that is not mounted any more",
+        "engine/undo/restore.py",
+        'any(row["outcome"] in (RESTORED, ALREADY_THERE) for row in rows)',
+        "engine/undo/test_other_stores.py",
+        "nothing_is_restored",
+    ),
+    Mutant(
+        12,
+        "a worker with another store than the process of the run restores nothing",
+        "engine/undo/restore.py",
+        "worker_store(location), originals.open_store()",
+        "worker_store(location), worker_store(originals.store)",
+        "engine/undo/test_other_stores.py",
+        "puts_nothing_there",
+    ),
     Mutant(
         12,
         "a backup is complete only if the process of the run sees every copy",
