@@ -37,7 +37,7 @@ from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.witness import Witness, write_witness
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
-from lakefs_gc.engine.undo.restore_source import RestoreSource
+from lakefs_gc.engine.undo.restore_source import RestoreSource, refuse_pruning
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
 from lakefs_gc.engine.workspace.workspace import StageOutput
@@ -171,8 +171,9 @@ def restore(
     either is restored. The datasets in the workspace are removed at the end. A sweep of the mark that is in progress
     stops, and its approval becomes void.
 
-    Raises ``RestoreIncompleteError`` if a delete of a sweep that seemed dead ended during the restore, and
-    ``StorageError`` if a worker has another store at the namespace than this process.
+    Raises ``RestoreIncompleteError`` if a delete of a sweep that seemed dead ended during the restore, ``BackupError``
+    while a pruning may delete copies, and ``StorageError`` if a worker has another store at the namespace than this
+    process.
     """
     backup, location, store = source.backup, source.location, source.store
     server, workspace = context.server, context.workspace
@@ -180,6 +181,7 @@ def restore(
     began_at = context.clock()
     run_key = f"{new_run_key(backup.repository, began_at)}-restore"
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
+    refuse_pruning(context.open_store(location), backup)
     if store.url.startswith(SCHEME):  # elsewhere, an upload that did not end may be of lakeFS
         namespace = context.open_store(store)
         remove_unfinished(namespace, "", namespace.now())

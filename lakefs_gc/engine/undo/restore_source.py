@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.backups.location import find_backup, open_backup_location
 from lakefs_gc.engine.records.backups.manifest import Backup
+from lakefs_gc.engine.records.backups.removal import refuse_removal
 from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.errors import BackupError, NamespaceError
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -37,9 +38,10 @@ def find_restore_source(
 ) -> RestoreSource:
     """Return what a restore of the backup of a mark needs. ``repository`` may be empty if only one has such a backup.
 
-    Raises ``ConfigurationError`` without a backup location, ``BackupError`` without a complete backup or if the
-    repository now has another namespace, and ``NamespaceError`` if a prefix is given and the server's name for the
-    namespace is unknown. A restore that is refused later has already stopped the sweep and made the approval void.
+    Raises ``ConfigurationError`` without a backup location, ``BackupError`` without a complete backup, while a pruning
+    may delete its copies, or if the repository now has another namespace, and ``NamespaceError`` if a prefix is given
+    and the server's name for the namespace is unknown. A restore that is refused later has already stopped the sweep
+    and made the approval void.
     """
     location = open_backup_location(settings, server)
     backup = find_backup(open_store(location), mark_id, repository)
@@ -50,10 +52,24 @@ def find_restore_source(
             f"is at {namespace.url}",
             remedy="Copy the folder objects/ of the backup manually",
         )
+    refuse_pruning(open_store(location), backup)
     _refuse_lost_contents(open_store(location), backup)
     store = namespace.store.location
     return RestoreSource(
         backup, location, store, _server_folders(server, settings, backup.repository, store, has_prefix=bool(prefix))
+    )
+
+
+def refuse_pruning(store: ObjectStore, backup: Backup) -> None:
+    """Raise ``BackupError`` while a pruning may delete copies of a backup. ``store`` is the backup location.
+
+    A restore has to look after it has written its note (``removal.py``). Before, it spares the sweep and the approval.
+    """
+    refuse_removal(
+        store,
+        backup.paths,
+        "restore again. If the backup is not complete by then, first run "
+        f"`{backup.paths.command}`: it keeps the copies that are left",
     )
 
 

@@ -1,8 +1,9 @@
-"""A pruning that removes a backup, against a backup and a sweep of the same mark: whatever stops, for any time."""
+"""A pruning that removes a backup, against a backup, sweep and restore of its mark: whatever stops, however long."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import count
@@ -11,15 +12,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.records.backups import removal
 from lakefs_gc.engine.records.backups.claim import claim_backup
 from lakefs_gc.engine.records.backups.location import begin_backup, read_backup
 from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.restore_log import begin_restore, notes
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.undo import pruning
 from lakefs_gc.engine.undo.backup_contents import refuse_lost_backup
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
+from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.undo.restore_source import RestoreSource, find_restore_source, refuse_pruning
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError
 from lakefs_gc.storage.base import Deletions
@@ -41,7 +46,8 @@ class Scene:
         for key in KEYS:
             repository.put_stray(key)
         self.spark, self.repository, self.place = spark, repository, place
-        self.mark: Mark = Collector(spark, repository).mark_objects(*KEYS)
+        self.collector = Collector(spark, repository)
+        self.mark: Mark = self.collector.mark_objects(*KEYS)
         self.paths = BackupPaths("lake", self.mark.mark_id)
         self.backup: Backup
         self.back_up()
@@ -60,6 +66,26 @@ class Scene:
         """What the asset ``sweep`` does between its preconditions and its wait."""
         claim_backup(self.repository.store, self.mark.mark_id, Scope.all)
         refuse_lost_backup(self.place.store, self.backup)
+
+    def found(self) -> RestoreSource:
+        """What a restore finds before it begins."""
+        settings = self.repository.lake.settings.model_copy(
+            update={"backup": BackupSettings(url=self.place.location.url)}
+        )
+        return find_restore_source(settings, self.collector.server, self.mark.mark_id, "lake", "")
+
+    def restore(self) -> None:
+        """As one that found the backup before the pruning wrote its note."""
+        source = RestoreSource(self.backup, self.place.location, self.repository.location)
+        restore(self.collector.context, source).raise_if_incomplete()
+
+    def begin_restore(self) -> None:
+        """The first requests of a restore; pruning happens 31 days later."""
+        begin_restore(self.repository.store, self.mark.mark_id, "", utc_now(), time.sleep)
+        [note] = notes(self.repository.store, self.mark.mark_id)
+        at = (utc_now() + timedelta(days=_DAYS + 1)).timestamp()
+        os.utime(self.repository.folder / note, (at, at))
+        refuse_pruning(self.place.store, self.backup)
 
     def prune(self, store: LocalStore | None = None) -> Pruned:
         lake, later = self.repository.lake, utc_now() + timedelta(days=_DAYS + 1)
@@ -111,13 +137,14 @@ def scene(spark: SparkSession, repository: LakeRepository, place: Backups) -> Sc
 
 @pytest.mark.parametrize("stops_at", ["backup.json", "objects/"])
 def test_nobody_relies_on_copies_while_a_pruning_hangs(scene: Scene, stops_at: str) -> None:
-    """It hangs after its second look. A backup, or a sweep, that went on would leave neither an object nor its copy."""
+    """It hangs after its second look. What went on would leave neither an object nor its copy."""
 
     def refused() -> None:
-        for begin in (scene.back_up, scene.begin_sweep):
+        command = "run `lakefs-gc backup lake"
+        for begin, then in ((scene.back_up, command), (scene.begin_sweep, command), (scene.restore, "restore again")):
             with pytest.raises(BackupError, match="is being removed") as error:
                 begin()
-            assert f"Wait {DEAD_AFTER_SECONDS} seconds, then run `lakefs-gc backup lake" in error.value.remedy
+            assert f"Wait {DEAD_AFTER_SECONDS} seconds, then {then}" in error.value.remedy
         hung.append(True)
 
     hung: list[bool] = []
@@ -129,7 +156,18 @@ def test_nobody_relies_on_copies_while_a_pruning_hangs(scene: Scene, stops_at: s
     assert set(scene.place.copies(scene.mark)) == set(KEYS)
 
 
-@pytest.mark.parametrize("begins", ["begin_backup", "begin_sweep"])
+def test_a_restore_that_is_refused_before_its_note_stops_nothing(scene: Scene) -> None:
+    def refused() -> None:
+        with pytest.raises(BackupError, match="is being removed"):
+            scene.found()
+        hung.append(True)
+
+    hung: list[bool] = []
+    scene.prune(Halted(scene, scene.paths.manifest, refused))
+    assert (hung, notes(scene.repository.store, scene.mark.mark_id)) == ([True], {})
+
+
+@pytest.mark.parametrize("begins", ["begin_backup", "begin_sweep", "begin_restore"])
 def test_a_pruning_that_hangs_before_its_note_keeps_what_is_needed_meanwhile(scene: Scene, begins: str) -> None:
     before = scene.files()
     found = scene.prune(Halted(scene, scene.paths.removals, getattr(scene, begins)))

@@ -1,15 +1,16 @@
-"""The note of a pruning that it removes a backup. While it holds, no backup and no sweep relies on the copies.
+"""The note of a pruning that it removes a backup. While it holds, no backup, sweep or restore relies on the copies.
 
-A pruning and a backup, or a sweep, of one mark may each stop between any two requests, for any time: a machine is
-suspended, or a store does not answer. Each announces itself before it looks for the other::
+A pruning and a backup, a sweep or a restore of one mark may each stop between any two requests, for any time: a
+machine is suspended, or a store does not answer. Each announces itself before it looks for the other::
 
     pruning: 1. writes its note   2. looks: is the backup expired?   3. deletes, for 90 s at most, then begins at 1
     backup:  1. writes began.json 2. looks for notes of prunings     3. copies, and writes the manifest
     sweep:   1. writes its claim  2. looks for notes of prunings     3. looks for the manifest and each copy
+    restore: 1. writes its note   2. looks for notes of prunings     3. reads the copies
 
 So whatever the order of their requests is, at least one learns of the other. If the pruning looks after the other has
-announced itself, the backup is not expired: its days count from ``began.json``, and a claim keeps it. Otherwise the
-note was there when the other looked, and the other refuses.
+announced itself, the backup is not expired: its days count from ``began.json``, or from the note of the restore, and a
+claim keeps it. Otherwise the note was there when the other looked, and the other refuses.
 
 A note holds for ``DEAD_AFTER_SECONDS`` after it was written, by the store's clock. Then all deletes that its pruning
 began have ended, and it begins no others without a new note (``DeleteWindow``). So a pruning that was killed hinders
@@ -57,13 +58,14 @@ class Removal:
         return [key for key in dead if key not in self.notes], [key for key in held if key not in self.notes]
 
 
-def refuse_removal(store: ObjectStore, paths: BackupPaths) -> None:
-    """Raise ``BackupError`` if a pruning may delete copies of a backup now."""
+def refuse_removal(store: ObjectStore, paths: BackupPaths, then: str = "") -> None:
+    """Raise ``BackupError`` if a pruning may delete copies of a backup now. ``then``: what to do after the wait."""
     if _notes(store, paths)[1]:
         raise BackupError(
             f"The backup of mark {paths.mark_id} is being removed, because it was expired, or a pruning that removed "
             f"it was killed less than {DEAD_AFTER_SECONDS} seconds ago",
-            remedy=f"Wait {DEAD_AFTER_SECONDS} seconds, then run `{paths.command}`: it copies what was removed again",
+            remedy=f"Wait {DEAD_AFTER_SECONDS} seconds, then "
+            + (then or f"run `{paths.command}`: it copies what was removed again"),
         )
 
 
