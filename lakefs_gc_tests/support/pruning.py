@@ -8,6 +8,7 @@ from datetime import timedelta
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.restore_log import RestoreEnd
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.storage.open import open_store
@@ -43,6 +44,13 @@ def backed_up(spark: SparkSession, repository: LakeRepository, place: Backups) -
     mark = collector.mark_objects(*KEYS)
     place.back_up(spark, collector, mark)
     return collector, mark
+
+
+def ends(repository: LakeRepository, note: str, days: float) -> None:
+    """End the restore with this note, so many days from now."""
+    end = f"{note.removesuffix('.json')}-ended.json"
+    repository.store.put(end, RestoreEnd(0, 0).to_json())
+    ages(repository, end, days)
 
 
 def ages(repository: LakeRepository, key: str, days: float) -> None:

@@ -14,7 +14,7 @@ unless the store has answered each of its attempts before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
@@ -106,12 +106,37 @@ class RestoreEnd(DurableRecord):
     size_bytes: int
 
 
+def _end_of(note: str) -> str:
+    return note.removesuffix(_NOTE) + _ENDED
+
+
+def unended_restores(store: ObjectStore, files: Mapping[str, datetime]) -> list[RestoreStart]:
+    """Return the restores of a mark that may be in progress. ``files`` are all files of its restores, with their times.
+
+    One that was killed has no end, either. It counts as ended once another one has ended that began later and was of
+    all objects that this one was of: that has restored them. Raise ``CorruptFileError`` for a damaged note.
+    """
+    begun = {key: at for key, at in files.items() if _is_note(key)}
+    if all(_end_of(key) in files for key in begun):
+        return []
+    starts = {key: RestoreStart.from_json(content, key) for key, content in store.read_many(sorted(begun))}
+
+    def has_ended(key: str) -> bool:
+        return _end_of(key) in files or any(
+            begun[other] > begun[key] and starts[key].prefix.startswith(starts[other].prefix)
+            for other in begun
+            if _end_of(other) in files
+        )
+
+    return [starts[key] for key in sorted(begun) if not has_ended(key)]
+
+
 def read_restore_end(store: ObjectStore, note: str) -> RestoreEnd | None:
     """Return the end of the restore with this note, or None if it has no end: it is in progress or was killed.
 
     Raise ``CorruptFileError``.
     """
-    key = note.removesuffix(_NOTE) + _ENDED
+    key = _end_of(note)
     if not store.stat_many([key]):
         return None
     return RestoreEnd.from_json(store.read(key), key)

@@ -1,18 +1,19 @@
 """Removes backups after ``backup.keep_days``, counted from the end of the mark's sweep, or from its last restore.
 
 So deleted objects can be restored for that long. A backup stays while its mark, or a part of it, is approved and not
-swept, or while a sweep of the mark has begun and not ended. The approvals, the ledger, the claims and the summaries of
-the sweeps lie beside the mark, in the namespace that the backup records: two servers may share a backup location and
-have different repositories of one name. If that namespace cannot be read, the backup stays (rule 12). So does a folder
-whose records name another repository or mark: somebody moved or copied it, perhaps to keep it. A backup of another
-server stays, too: a copy of an installation has the same namespaces, but does not learn what becomes of the marks. If
-another tool may have swept the mark, the days count from when that was noticed (``swept_elsewhere.py``).
+swept, or while a sweep or a restore of the mark has begun and not ended. The approvals, the ledger, the claims, the
+summaries of the sweeps and the log of the restores lie beside the mark, in the namespace that the backup records: two
+servers may share a backup location and have different repositories of one name. If that namespace cannot be read, the
+backup stays (rule 12). So does a folder whose records name another repository or mark: somebody moved or copied it,
+perhaps to keep it. A backup of another server stays, too: a copy of an installation has the same namespaces, but does
+not learn what becomes of the marks. If another tool may have swept the mark, the days count from when that was noticed
+(``swept_elsewhere.py``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.backups.removal import Removal
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.restore_log import unended_restores
 from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.engine.undo.swept_elsewhere import refuse_swept_elsewhere
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
@@ -84,7 +86,10 @@ def prune_backups(
             # A backup that was begun again needs the copies, whether it has a manifest or not.
             begun = store.stat_many([listed.paths.began]).values()
             found = _kept_since(listed, max([made_at, *(note.last_modified for note in begun)]), open_once)
-            return found if found and found.kept_since + timedelta(days=keep_days) <= now else None
+            if not found or found.kept_since + timedelta(days=keep_days) > now:
+                return None
+            _refuse_unended_restore(open_once(listed.namespace), found.restores)
+            return found
 
         try:
             found = look()
@@ -140,12 +145,24 @@ def _refuse_unclear(listed: ListedBackup, endpoint_url: str) -> None:
         )
 
 
+def _refuse_unended_restore(namespace: ObjectStore, files: Mapping[str, datetime]) -> None:
+    """Raise ``BackupError`` if a restore of a mark may be in progress: it may read for longer than ``keep_days``."""
+    for restore in unended_restores(namespace, files):
+        which = f" with the prefix {restore.prefix}" if restore.prefix else ""
+        raise BackupError(
+            f"A restore{which} that began on {restore.began_at:%Y-%m-%d} has not ended: it may be reading the copies, "
+            "or was killed. The backup stays until another such restore has ended, or one without a prefix",
+            remedy=f"If it was killed, restore the mark again. {_DELETE_IT}",
+        )
+
+
 @dataclass(frozen=True)
 class _Look:
-    """From when ``keep_days`` of a backup count, and whether lakefs-gc swept all of its mark."""
+    """From when ``keep_days`` of a backup count, whether lakefs-gc swept all of its mark, and the files of restores."""
 
     kept_since: datetime
     is_swept: bool
+    restores: dict[str, datetime]
 
 
 def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callable[[str], ObjectStore]) -> _Look | None:
@@ -186,8 +203,9 @@ def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callabl
         ]
         if not is_swept(only, ended):
             return None  # a later sweep has not ended
-    # A restore may be in progress, and reads the copies.
-    return _Look(max([made_at, *found.restores, *swept.values(), *approved.values()]), is_swept(Scope.all, swept))
+    # After a restore, too, the days count anew: people look at what came back.
+    kept_since = max([made_at, *found.restores.values(), *swept.values(), *approved.values()])
+    return _Look(kept_since, is_swept(Scope.all, swept), found.restores)
 
 
 @dataclass(frozen=True, order=True)
@@ -200,11 +218,11 @@ class _Record:
 
 @dataclass(frozen=True)
 class _Listed:
-    """What the listing of a mark has: files with their times, the newest record of each part, times of restores."""
+    """What the listing of a mark has: files with their times, the newest record of each part, files of restores."""
 
     files: dict[str, datetime]
     records: dict[Scope, _Record]
-    restores: list[datetime]
+    restores: dict[str, datetime]
 
 
 def _list_mark(store: ObjectStore, paths: MarkPaths, files: Collection[str]) -> _Listed:
@@ -212,7 +230,7 @@ def _list_mark(store: ObjectStore, paths: MarkPaths, files: Collection[str]) -> 
 
     A proxy or a cache may return a valid, empty listing. On its own, that of the ledger would mean that no sweep began.
     """
-    found = _Listed({}, {}, [])
+    found = _Listed({}, {}, {})
     for batch in store.list(paths.report.folder):
         for key, at in written_at(batch).items():
             if key in files:
@@ -221,7 +239,7 @@ def _list_mark(store: ObjectStore, paths: MarkPaths, files: Collection[str]) -> 
                 record = _Record(at, key.rpartition("/")[2].partition("-")[0])
                 found.records[scope_of(key)] = max(record, found.records.get(scope_of(key), record))
             elif key.startswith(paths.restores):
-                found.restores.append(at)
+                found.restores[key] = at
     return found
 
 

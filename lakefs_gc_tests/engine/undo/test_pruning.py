@@ -33,7 +33,7 @@ from lakefs_gc_tests.support.complete_backup import write_complete_backup, write
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 from lakefs_gc_tests.support.lake import LakeRepository
-from lakefs_gc_tests.support.pruning import DAYS, KEYS, ages, backed_up, prune, pruned
+from lakefs_gc_tests.support.pruning import DAYS, KEYS, ages, backed_up, ends, prune, pruned
 
 
 def test_retention_counts_from_the_sweep(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
@@ -52,7 +52,8 @@ def test_retention_counts_from_the_sweep(spark: SparkSession, repository: LakeRe
     # A restore reads the copies.
     begin_restore(repository.store, mark.mark_id, "", utc_now(), time.sleep)
     [note] = notes(repository.store, mark.mark_id)
-    ages(repository, note, 22)
+    ages(repository, note, 21)
+    ends(repository, note, 22)
     assert pruned(place, repository, 51) == []
     assert pruned(place, repository, 53) == [mark.mark_id]
     assert place.copies(mark) == {}

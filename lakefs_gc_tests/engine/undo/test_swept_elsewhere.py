@@ -14,7 +14,7 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.lake import LakeRepository
-from lakefs_gc_tests.support.pruning import KEYS, ages, backed_up, prune, pruned
+from lakefs_gc_tests.support.pruning import KEYS, ages, backed_up, ends, prune, pruned
 
 
 def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_was_noticed(
@@ -37,6 +37,7 @@ def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_w
             begin_restore(repository.store, mark.mark_id, "", utc_now(), time.sleep)
             [note] = notes(repository.store, mark.mark_id)
             ages(repository, note, 40)
+            ends(repository, note, 40)
             repository.put_stray(KEYS[0])
     assert pruned(place, repository, 112) == [mark.mark_id]
     assert list(place.store.list("lake/")) == []
@@ -44,6 +45,7 @@ def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_w
     place.back_up(spark, collector, mark)
     place.store.put(f"{paths.objects}data/s/.DS_Store", b"the Finder's")
     ages(repository, note, 0)
+    ends(repository, note, 0)
     assert pruned(place, repository, 31) == [mark.mark_id], "never swept by anybody"
 
 

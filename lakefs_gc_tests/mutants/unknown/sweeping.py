@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
         9,
         "a backup that a restore reads is not pruned",
         "engine/undo/pruning.py",
-        "[made_at, *found.restores, *swept.values()",
+        "[made_at, *found.restores.values(), *swept.values()",
         "[made_at, *swept.values()",
         "engine/undo/test_pruning.py",
         "counts_from_the_sweep",
