@@ -17,12 +17,12 @@ from sqlalchemy import Engine, event
 from lakefs_gc.config import load_server_credentials
 from lakefs_gc.engine.spark.scale import SMALL, is_small
 from lakefs_gc.engine.spark.session import scale_session, start_spark
-from lakefs_gc.engine.spark.workers import close_worker_stores
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite, azurite_program
 from lakefs_gc.sandbox.fake_gcs import FakeGCS, fake_gcs_program
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
+from lakefs_gc.storage.endpoints import begin_clients
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.install_emulators import AZURITE, FAKE_GCS, skip_without
@@ -194,7 +194,7 @@ def spark(spark_config: dict[str, str]) -> Iterator[SparkSession]:
 @pytest.fixture(autouse=True)
 def _as_in_a_new_worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small run does here what it would do in Spark's workers, which are new and impatient (``impatient_daemon``)."""
-    close_worker_stores()  # the server of an earlier test may have had the same address
+    begin_clients("")  # the server of an earlier test may have had the same address
     if "spark" in request.fixturenames:
         monkeypatch.setattr(RetryPolicy, "pause_seconds", pause_seconds)
 

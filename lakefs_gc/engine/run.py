@@ -35,6 +35,7 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.endpoints import begin_clients, continue_clients, refuse_move
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.units import human_duration
 
@@ -231,11 +232,12 @@ class RunContext:
 def begin_run(context: RunContext, run_key: str, only: Scope = Scope.all) -> GCRun:
     """Check the repository, the namespaces of other repositories and the clocks, and fix the cutoff (rules 2 and 5).
 
-    ``only``: which candidates the run marks.
+    ``only``: which candidates the run marks. The run opens its stores anew, also in a process that goes on.
 
     Raise ``RepositoryNotFoundError``, ``ReadOnlyRepositoryError``, ``NamespaceError``, ``ClockSkewError`` or
     ``SafetyError``.
     """
+    begin_clients(run_key)
     server, settings, safety = context.server, context.settings, context.safety
     repository = server.repository(repository_of(run_key))
     if repository.read_only:
@@ -270,10 +272,13 @@ def continue_run(context: RunContext, listing: DatasetManifest) -> GCRun:
     """Return the run that a store listing began, for a stage that begins now.
 
     Stages may run on several machines, and rule 1 compares their times. So each stage reads the store's clock once.
-    Raise ``ClockSkewError`` like ``begin_run``.
+    Raise ``ClockSkewError`` like ``begin_run``, and ``ConfigurationError`` if this process has had another endpoint of
+    the store since it began or continued the run.
     """
     run = GCRun.of(listing)
+    continue_clients(run.run_key)
     checked_store_time(context.open_store(run.store), context.safety, context.clock)
+    refuse_move()
     context.compute.scale(bool(listing.facts.get(IS_SMALL)))
     return run
 

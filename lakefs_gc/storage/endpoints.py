@@ -7,6 +7,9 @@ references of the copy.
 
 The clients of a process note their endpoints here. Spark's tasks carry those of the process of the run, and a worker
 creates no client with another one.
+
+A process may go on for days (a notebook, a service), and the files that name an endpoint may change. So each run opens
+its stores anew (``begin_clients``), and no run goes on once its process has sent requests to another endpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from lakefs_gc.errors import ConfigurationError
 
@@ -33,9 +38,52 @@ _OF_AWS = re.compile(
 )
 """The hosts of S3 in AWS. Other machines there, with stores of their own, have other names below ``amazonaws.com``."""
 
+_RUN = "run"
+"""What tasks name the run by whose clients they use: no service has this name."""
+
 _here: dict[str, str] = {}
 _for_workers: dict[str, str] = {}
 _of_run: dict[str, str] | None = None
+
+
+@dataclass
+class _Clients:
+    """The run whose clients this process creates. ``moved`` says which service had another endpoint before."""
+
+    run_key: str = ""
+    name: str = ""
+    first: dict[str, str] = field(default_factory=dict)
+    moved: str = ""
+
+
+_clients = _Clients()
+
+
+def begin_clients(run_key: str) -> None:
+    """Let this process, and the workers of its tasks, use no client of an earlier run from now on.
+
+    The files with endpoints and credentials may have changed since. If a look at references had an old client, and the
+    deletes a new one, they could reach different stores.
+    """
+    global _clients
+    _clients = _Clients(run_key, uuid4().hex)
+
+
+def continue_clients(run_key: str) -> None:
+    """Like ``begin_clients``, unless that run is the one that this process has begun or continued last."""
+    if _clients.run_key != run_key:
+        begin_clients(run_key)
+
+
+def refuse_move() -> None:
+    """Raise ``ConfigurationError`` if this process has sent requests of its run to two endpoints of one service."""
+    if _clients.moved:
+        raise ConfigurationError(
+            f"{_clients.moved}. Both may have buckets and objects of the same names, so what was read from one says "
+            "nothing about the other",
+            remedy="Find out what changed the endpoint during the run: a variable of this process, or a file like "
+            "~/.aws/config. Then start a new run, or sweep again. A new run opens its stores anew",
+        )
 
 
 def check_endpoint(service: str, url: str) -> None:
@@ -47,6 +95,9 @@ def check_endpoint(service: str, url: str) -> None:
     place = _place(url)
     if _of_run is None:
         _here[service] = place
+        first = _clients.first.setdefault(service, place)
+        if first != place:
+            _clients.moved = f"This run began to send the requests about {service} to {first}, and now to {place}"
     elif _of_run.get(service) != place:
         raise ConfigurationError(
             f"A worker of Spark sends the requests about {service} to {place}, and the process of the run sends them "
@@ -67,8 +118,9 @@ def state_endpoints(spark_config: Mapping[str, str]) -> None:
 
 
 def endpoints_for_workers() -> dict[str, str]:
-    """Return the endpoint of each service that this process has used, as workers should have it."""
-    return _here | {service: place for service, place in _for_workers.items() if service in _here}
+    """Return the endpoint of each service that this process has used, as workers should have it, and its run."""
+    stated = {service: place for service, place in _for_workers.items() if service in _here}
+    return _here | stated | ({_RUN: _clients.name} if _clients.name else {})
 
 
 @contextmanager
@@ -82,9 +134,9 @@ def following(endpoints: Mapping[str, str]) -> Iterator[None]:
         _of_run = before
 
 
-def endpoints_of_run() -> frozenset[tuple[str, str]] | None:
-    """Return the endpoints that this worker follows: no client of another run's task is one of this. Else None."""
-    return None if _of_run is None else frozenset(_of_run.items())
+def whose_clients() -> frozenset[tuple[str, str]]:
+    """Return what a client that is created now is for: no other run has it, nor tasks with other endpoints."""
+    return frozenset(({_RUN: _clients.name} if _of_run is None else _of_run).items())
 
 
 def _place(url: str) -> str:

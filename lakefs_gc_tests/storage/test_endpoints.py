@@ -1,4 +1,4 @@
-"""A worker of Spark creates no client for another server than the process of the run uses."""
+"""A run has clients of one server, of its own, in its process and in Spark's workers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage import endpoints
 from lakefs_gc.storage.endpoints import (
     S3,
+    begin_clients,
     check_endpoint,
+    continue_clients,
     endpoints_for_workers,
-    endpoints_of_run,
     following,
+    refuse_move,
     state_endpoints,
+    whose_clients,
 )
 
 OURS, OTHER = "http://s3.example.com:9000", "http://clone.example.com:9000"
@@ -26,6 +29,7 @@ def _a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "_here", {})
     monkeypatch.setattr(endpoints, "_for_workers", {})
     monkeypatch.setattr(endpoints, "_of_run", None)
+    monkeypatch.setattr(endpoints, "_clients", endpoints._Clients())
 
 
 def test_a_worker_uses_the_endpoint_of_the_run() -> None:
@@ -46,14 +50,53 @@ def test_a_service_that_the_run_has_not_used_is_refused() -> None:
 
 
 def test_a_worker_follows_each_run() -> None:
-    assert endpoints_of_run() is None
+    of_no_run = whose_clients()
     with following({S3: OURS}):
-        ours = endpoints_of_run()
+        ours = whose_clients()
         with pytest.raises(ConfigurationError):
             check_endpoint(S3, OTHER)
     with following({S3: OTHER}):
         check_endpoint(S3, OTHER)
-        assert endpoints_of_run() not in (None, ours), "clients of before are of another server"
+        assert whose_clients() not in (of_no_run, ours), "clients of before are of another server"
+
+
+def test_each_run_has_clients_of_its_own() -> None:
+    """Also in the workers of its tasks, which may stay."""
+    check_endpoint(S3, OURS)
+    found = []
+    for run_key in ("lake/1", "lake/2", "lake/2"):
+        begin_clients(run_key)
+        with following(endpoints_for_workers()):
+            found += [whose_clients()]
+        found += [whose_clients()]
+        continue_clients(run_key)
+        assert whose_clients() == found[-1]
+    assert len({*found}) == 6
+
+
+def test_a_run_that_another_process_began_has_clients_of_its_own() -> None:
+    begin_clients("lake/1")
+    before = whose_clients()
+    continue_clients("lake/2")
+    assert whose_clients() != before
+
+
+def test_a_run_has_one_endpoint() -> None:
+    begin_clients("lake/1")
+    check_endpoint(S3, OURS)
+    check_endpoint("Google Cloud Storage", OTHER)
+    refuse_move()
+    check_endpoint(S3, OTHER)
+    check_endpoint(S3, OURS)
+    message = f"This run began to send the requests about S3 to {OURS}, and now to {OTHER}"
+    with pytest.raises(ConfigurationError, match=message):
+        refuse_move()
+    continue_clients("lake/1")
+    with pytest.raises(ConfigurationError, match=message):
+        refuse_move()
+    begin_clients("lake/1")
+    check_endpoint(S3, OTHER)
+    refuse_move()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from pyspark.serializers import CloudPickleSerializer
 
 from lakefs_gc import errors
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.storage.endpoints import endpoints_for_workers, endpoints_of_run, following
+from lakefs_gc.storage.endpoints import endpoints_for_workers, following, whose_clients
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -180,19 +180,17 @@ def _from_text(text: str) -> errors.LakeFSGCError | None:
 
 
 def worker_store(location: StoreLocation) -> ObjectStore:
-    """Return the store at ``location``, opened once in each worker: a new S3 client takes a quarter of a second."""
-    return _opened(location, endpoints_of_run(), frozenset(os.environ.items()))
+    """Return the store at ``location``, opened once for each run in each worker, and in the process of a small run.
+
+    A new S3 client takes a quarter of a second. That of an earlier run may lead elsewhere than the files do now.
+    """
+    return _opened(location, whose_clients(), frozenset(os.environ.items()))
 
 
 @lru_cache(maxsize=32)
-def _opened(location: StoreLocation, of_run: Hashable, environment: Hashable) -> ObjectStore:
-    """``environment``: in a small run this process may go on, and have another endpoint and credentials next time."""
+def _opened(location: StoreLocation, whose: Hashable, environment: Hashable) -> ObjectStore:
+    """``environment``: this process may have another endpoint and other credentials next time."""
     return open_store(location)
-
-
-def close_worker_stores() -> None:
-    """Open the stores of this process anew."""
-    _opened.cache_clear()
 
 
 def strings(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[str]:

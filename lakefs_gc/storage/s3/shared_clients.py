@@ -13,12 +13,12 @@ import os
 import time
 from dataclasses import dataclass, field
 
-from lakefs_gc.storage.endpoints import S3, check_endpoint, endpoints_of_run
+from lakefs_gc.storage.endpoints import S3, check_endpoint, whose_clients
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.client import RetryingClient
 
 _SHARED_SECONDS = 30
-"""How long a client is given to further stores: not for ever, because credentials in files may change."""
+"""How long a client is given to further stores of a run: not for ever, because credentials in files may change."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Setup:
     bucket: str
     retry: RetryPolicy
     process: int = field(default_factory=os.getpid)  # connections do not survive a fork
-    of_run: frozenset[tuple[str, str]] | None = field(default_factory=endpoints_of_run)
+    whose: frozenset[tuple[str, str]] = field(default_factory=whose_clients)
     environment: frozenset[tuple[str, str]] = field(default_factory=lambda: frozenset(os.environ.items()), repr=False)
 
 
