@@ -88,7 +88,7 @@ class MarkPaths:
 
     @property
     def passes(self) -> str:
-        """The folder of the files by which Spark's workers know the store of a sweep, a backup or a restore."""
+        """The folder of the files by which a sweep, a backup and a restore know their store again, also in workers."""
         return f"{self.folder}passes/"
 
     @property

@@ -13,12 +13,14 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, Deadline, StoreClock
@@ -26,6 +28,7 @@ from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
+from lakefs_gc.storage.endpoints import refuse_move
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.pace import Pace
@@ -56,6 +59,22 @@ class Pacing:
 
 
 @dataclass(frozen=True)
+class Witness:
+    """A file of a mark by which the store is known that a second look has read: no other one has its content."""
+
+    file: str
+    content: bytes
+
+    @classmethod
+    def write(cls, store: StoreLocation, mark_id: str, sequence: str) -> Witness:
+        """Write the file before a look, as the look of a small run reads: with the client of ``worker_store``."""
+        name = uuid4().hex
+        witness = cls(f"{MarkPaths.of(mark_id).passes}{sequence}-{name}", name.encode())
+        worker_store(store).put(witness.file, witness.content)
+        return witness
+
+
+@dataclass(frozen=True)
 class DeleteTask:
     """What the workers need beside the plan, for one pass of a sweep.
 
@@ -64,8 +83,7 @@ class DeleteTask:
     ``cutoff`` (the mark's) stands in for the time of an object whose time the mark does not record. After ``deadline``
     no worker begins a bulk delete, nor once ``restores_folder`` has a note of a restore that is not in
     ``known_restores``, or the stop of this pass.
-    Workers delete in no store that lacks ``pass_file`` with its ``pass_content``, if there is one: the process of the
-    sweep has just written it.
+    Nothing is deleted in a store that lacks the ``witness``.
     """
 
     store: StoreLocation
@@ -78,9 +96,8 @@ class DeleteTask:
     deadline: Deadline
     pacing: Pacing
     restores_folder: str
+    witness: Witness
     known_restores: frozenset[str] = frozenset()
-    pass_file: str = ""
-    pass_content: bytes = b""
 
 
 @worker
@@ -108,7 +125,7 @@ def _delete(
     matters. A bulk delete that has begun is completed, with its retries, while its ``DeleteWindow`` is open. Several
     chunks are deleted at once: more while that is faster, fewer when the store answers SlowDown.
     """
-    namespace.limit_requests(task.pacing.requests_per_second)
+    namespace.limit_requests(task.pacing.requests_per_second)  # which may make a new client
     _refuse_other_store(namespace, task)
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
@@ -150,22 +167,23 @@ def _delete(
 
 
 def _refuse_other_store(store: ObjectStore, task: DeleteTask) -> None:
-    """Raise ``StorageError`` unless this is the store of the process of the sweep, whatever both call it.
+    """Raise ``StorageError`` unless this is the store that the second look has read, whatever both are called.
 
-    An endpoint may lead elsewhere from another machine, and so may a mount; to some stores, so do other credentials.
+    An endpoint may lead elsewhere from another machine, or since the look, and so may a mount; to some stores, so do
+    other credentials. Raise ``ConfigurationError`` if this process has changed its endpoint.
     """
-    if not task.pass_file:
-        return
+    refuse_move()
     try:
-        is_same = store.read(task.pass_file) == task.pass_content
+        is_same = store.read(task.witness.file) == task.witness.content
     except ObjectNotFoundError:
         is_same = False
     if not is_same:
         raise StorageError(
-            f"A worker of Spark finds another store at {task.store.folder_url} than the process of the sweep: it lacks "
-            f"{task.pass_file}, which that has just written. So nothing is deleted there",
-            remedy="Give the workers the same endpoint, credentials and mounts as the process of the sweep, and stop a "
-            "Spark that stays after you change them. Then sweep again: the sweep continues with the remaining objects",
+            f"Deletes would reach another store at {task.store.folder_url} than the one that was read before them: it "
+            f"lacks {task.witness.file}, which this sweep wrote there. So nothing is deleted there",
+            remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the sweep, change "
+            "none of them during a sweep, and stop a Spark that stays after you change them. Then sweep again: the "
+            "sweep continues with the remaining objects",
         )
 
 

@@ -10,20 +10,17 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from uuid import uuid4
 
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import stop_pass
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.compat import arrow_schema, to_arrow
 from lakefs_gc.engine.spark.local_rows import struct_of
 from lakefs_gc.engine.spark.scale import Work, is_small, work_here
-from lakefs_gc.engine.spark.workers import Batches, driver_errors, interruptible
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, interruptible, worker_store
 from lakefs_gc.engine.sweep.deletion import (
     CONNECTIONS,
     PROGRESS,
@@ -57,14 +54,13 @@ def run_deletes(
 
     For people who wait: ``done_before`` of the ``total`` objects of the sweep were done by earlier passes.
     """
-    store, here, stopped = context.open_store(task.store), _is_done_here(context, plan), threading.Event()
+    store, here, stopped = worker_store(task.store), _is_done_here(context, plan), threading.Event()
     with driver_errors(), _stopped_unless_it_ends(store, mark_id, task, stopped), RUN_PROGRESS.step("sweep_deletes"):
         # Progress that Spark's tasks report counts only while they run.
         RUN_PROGRESS.count("objects", done_before, total=total, running=0 if here else plan.manifest.rows)
-        announced = task if here else _announced(store, mark_id, task)
         # Who interrupts this wants the deletes to stop now.
         return interruptible(
-            lambda: _here(plan, task, stopped, done_before) if here else _by_workers(context, plan, announced)
+            lambda: _here(plan, task, stopped, done_before) if here else _by_workers(context, plan, task)
         )
 
 
@@ -77,14 +73,6 @@ def _here(plan: Dataset, task: DeleteTask, stopped: threading.Event, done_before
     work = _counted(delete_objects_here(task, stopped), done_before)
     progress = work_here(planned.to_batches(), work, arrow_schema(struct_of(PROGRESS)))
     return pc.sum(progress["done"]).as_py() or 0, pc.sum(progress["left"]).as_py() or 0
-
-
-def _announced(store: ObjectStore, mark_id: str, task: DeleteTask) -> DeleteTask:
-    """Return the task with a file that no other store has, by which workers know that theirs is this one."""
-    name = uuid4().hex
-    task = replace(task, pass_file=f"{MarkPaths.of(mark_id).passes}{task.sequence}-{name}", pass_content=name.encode())
-    store.put(task.pass_file, task.pass_content)
-    return task
 
 
 def _by_workers(context: RunContext, plan: Dataset, task: DeleteTask) -> tuple[int, int]:

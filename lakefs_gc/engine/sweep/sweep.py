@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -28,7 +29,7 @@ from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import columns_of
 from lakefs_gc.engine.spark.workers import driver_errors
-from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
+from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask, Witness
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
 from lakefs_gc.engine.sweep.store_clock import Deadline, LookAge
@@ -118,6 +119,15 @@ def sweep(
     return StageOutput(recorded, began_at, facts), result
 
 
+@dataclass(frozen=True)
+class _BegunLook:
+    """A look that has begun. ``sequence`` names its pass in the ledger."""
+
+    age: LookAge
+    sequence: str
+    witness: Witness
+
+
 class _Passes:
     """The passes of one sweep over the remaining objects of a mark, or of its part ``only``.
 
@@ -142,7 +152,7 @@ class _Passes:
         self._check_backup = check_backup
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = context.open_store(run.store)
-        self._begun_look: LookAge | None = None
+        self._begun_look: _BegunLook | None = None
         self.looks = 0
         self._done = self._total = 0  # objects of this sweep, for people who wait
 
@@ -156,7 +166,7 @@ class _Passes:
 
     def begin_look(self, begin: Callable[[], None]) -> None:
         """Begin the first look."""
-        self._begun_look = self._age_of_look()
+        self._begun_look = self._look_begun()
         begin()
 
     def rounds_left(self, *, unrecognized_too: bool) -> Iterator[DataFrame]:
@@ -286,8 +296,8 @@ class _Passes:
         """
         while True:
             refuse_restored(self._store, self._mark.mark_id, self._known_restores)
+            begun, self._begun_look = self._begun_look or self._look_begun(), None
             self.looks += 1
-            age, self._begun_look = self._begun_look or self._age_of_look(), None
             referenced = self._look(objects).select("address").distinct()
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))
@@ -307,18 +317,19 @@ class _Passes:
             )
             plan = self._keep("sweep_plan", output, PLAN)
             self._check_backup()  # right before the deletes: copies may get lost during the wait for commits and a look
-            sequence = ledger.sequence_of(self._run.started_at, self.looks, self._only)
-            if not self._delete(plan, sequence, self._deadline(age)):
+            if not self._delete(plan, begun, self._deadline(begun.age)):
                 return
-            done = self.recorded(sequence).where(F.col("outcome") != ledger.INTENT).select("address")
+            done = self.recorded(begun.sequence).where(F.col("outcome") != ledger.INTENT).select("address")
             left = objects.join(done, "address", "left_anti")
             kept = self._keep_marked(f"sweep_round_{self.looks % 2}", left)
             if not kept.manifest.rows:
                 return
             objects = kept.dataframe
 
-    def _age_of_look(self) -> LookAge:
-        return LookAge(self._store, self._settings.max_look_age_minutes)
+    def _look_begun(self) -> _BegunLook:
+        age = LookAge(self._store, self._settings.max_look_age_minutes)
+        sequence = ledger.sequence_of(self._run.started_at, self.looks + 1, self._only)
+        return _BegunLook(age, sequence, Witness.write(self._run.store, self._mark.mark_id, sequence))
 
     def _deadline(self, age: LookAge) -> Deadline:
         if (deadline := age.deadline()) is None:
@@ -331,8 +342,8 @@ class _Passes:
             )
         return deadline
 
-    def _delete(self, plan: Dataset, sequence: str, deadline: Deadline) -> int:
-        """Delete the objects of a plan (columns ``PLAN``), and return how many remain.
+    def _delete(self, plan: Dataset, look: _BegunLook, deadline: Deadline) -> int:
+        """Delete the objects of a plan (columns ``PLAN``) after its ``look``, and return how many remain.
 
         Raises ``StaleLookError`` if all remain.
         """
@@ -341,13 +352,14 @@ class _Passes:
             store=self._run.store,
             mark_file=self._mark.parts[0].key,  # marks of lakeFS's client have their summary in several places
             ledger_folder=self._folder,
-            sequence=sequence,
+            sequence=look.sequence,
             objects_per_request=settings.objects_per_request,
             cutoff=self._mark.cutoff,
             delete_versions=settings.delete_versions,
             deadline=deadline,
             pacing=pacing(self._context, plan),
             restores_folder=MarkPaths.of(self._mark.mark_id).restores,
+            witness=look.witness,
             known_restores=self._known_restores,
         )
         done, left = run_deletes(

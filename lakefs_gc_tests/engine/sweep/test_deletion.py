@@ -18,7 +18,7 @@ from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.sweep import deletion
-from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects, delete_objects_here
+from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, Witness, delete_objects, delete_objects_here
 from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
@@ -27,6 +27,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 MARK = "_lakefs/mark.json"
+WITNESS = "_lakefs/passes/1"
 ADDRESSES = [f"data/slice/{name}" for name in "abc"]
 
 
@@ -36,6 +37,7 @@ def location(tmp_path: Path) -> StoreLocation:
     for address in ADDRESSES:
         open_store(location).put(address, b"x")
     open_store(location).put(MARK, b"{}")
+    open_store(location).put(WITNESS, b"of this look")
     return location
 
 
@@ -73,6 +75,7 @@ def delete(
         deadline=Deadline(0.0, until),
         pacing=Pacing(1, 0.0),
         restores_folder="restores/",
+        witness=Witness(WITNESS, b"of this look"),
     )
     work = delete_objects(task) if stopped is None else delete_objects_here(task, stopped)
     return [count for batch in work(iter([plan])) for count in batch["done"].to_pylist()]
@@ -120,15 +123,15 @@ def asks(monkeypatch: pytest.MonkeyPatch, seconds: float, clock: str = "time") -
 def test_an_object_that_is_gone_with_the_mark_itself_is_not_gone(
     location: StoreLocation, tmp_path: Path, verdict: str
 ) -> None:
-    """The folder was unmounted between the second look and the deletes, and its mount point is empty."""
+    """The folder was unmounted when the deletes had found their witness, and its mount point has no other file."""
     aside = tmp_path.with_name(f"{tmp_path.name}-aside")
     tmp_path.rename(aside)
     tmp_path.mkdir()
+    open_store(location).put(WITNESS, b"of this look")
     with pytest.raises(WorkerError, match="does not show _lakefs"):
         delete(location, time.time() + 3600, verdict)
     assert records(location) == []
     assert left(StoreLocation(aside.as_uri())) == ADDRESSES
-    (tmp_path / "_lakefs").mkdir()
     (tmp_path / MARK).touch()
     assert delete(location, time.time() + 3600) == [1, 1, 1], "gone without doubt"
 

@@ -121,6 +121,7 @@ def test_what_came_back_after_the_look_keeps_every_version(
         deadline=Deadline(time.time(), time.time() + 3600),
         pacing=deletion.Pacing(1, 0.0),
         restores_folder="restores/",
+        witness=deletion.Witness("_lakefs/mark", b""),
     )
     work = deletion.delete_objects(task)
     assert [batch["done"].to_pylist() for batch in work(iter([plan]))] == [[3]]

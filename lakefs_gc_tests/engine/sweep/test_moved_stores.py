@@ -1,0 +1,174 @@
+"""A process that goes on, whose stores lead elsewhere: by the files of AWS, which change while its variables do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakefs_gc.engine.run import continue_run
+from lakefs_gc.errors import ConfigurationError, StorageError
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.collector import Collector, marked
+from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request
+from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
+from lakefs_gc_tests.support.lake import Lake, LakeRepository
+
+_BOTH_KINDS = pytest.mark.parametrize(
+    "small", [True, pytest.param(False, marks=(pytest.mark.executors, pytest.mark.long(15)))]
+)
+
+
+@dataclass
+class Moving:
+    """Two servers, and the files by which this process and Spark's workers find one of them."""
+
+    server: FaultyS3
+    copy: FaultyS3
+    folder: Path
+
+    def lead_to(self, server: FaultyS3) -> None:
+        (self.folder / "config").write_text(f"[default]\nregion = us-east-1\nendpoint_url = {server.endpoint}\n")
+
+    def be(self, tenant: str) -> None:
+        """Have other credentials from now on."""
+        (self.folder / "credentials").write_text(
+            f"[default]\naws_access_key_id = {tenant}\naws_secret_access_key = secret\n"
+        )
+
+    def move(self, kind: str) -> None:
+        """Lead to the other server, or be another tenant of the same one."""
+        if kind == "server":
+            self.lead_to(self.copy)
+        else:
+            self.be("tenant-2")
+
+    def fill_copy(self) -> None:
+        self.copy.objects.update(self.server.objects)
+        self.copy.written_at.update(self.server.written_at)
+
+    def answer_tenants(self, request: Request) -> Answer | None:
+        of_copy = "Credential=tenant-2/" in request.headers["authorization"]
+        return self.copy.right_answer(request) if of_copy else None
+
+
+@pytest.fixture
+def moving(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Moving]:
+    """The store of a lake. Its server, the sandbox, is in this process, too, and keeps the clients that it has."""
+    environment = spark.sparkContext.environment
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+        monkeypatch.setitem(environment, name, "")
+    for name, file in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")):
+        monkeypatch.setenv(name, str(tmp_path / file))
+        monkeypatch.setitem(environment, name, str(tmp_path / file))
+    with LevelledS3() as copy:
+        moving = Moving(store_in_s3.server, copy, tmp_path)
+        moving.lead_to(moving.server)
+        moving.be("tenant-1")
+        moving.server.faults.append(moving.answer_tenants)
+        yield moving
+
+
+def mark_garbage(spark: SparkSession, repository: LakeRepository) -> tuple[Collector, str]:
+    repository.put("live")
+    repository.commit()
+    garbage = repository.put_stray("data/s/garbage")
+    return Collector(spark, repository), garbage
+
+
+def sweep_and_move(collector: Collector, moving: Moving, kind: str, small: bool) -> None:
+    """Sweep a mark, and move between the second look and the deletes."""
+    mark = collector.collect_and_mark()
+    moving.fill_copy()
+    look = collector.second_look(collector.begin(), mark)
+
+    def look_then_move(objects: DataFrame) -> DataFrame:
+        found = look(objects).persist()
+        found.count()
+        moving.move(kind)
+        return found
+
+    collector.sweep(mark, look=look_then_move, small=small)
+
+
+@_BOTH_KINDS
+def test_no_delete_reaches_another_server_than_the_look(
+    spark: SparkSession, moving: Moving, in_s3: LakeRepository, small: bool
+) -> None:
+    collector, _ = mark_garbage(spark, in_s3)
+    with pytest.raises(ConfigurationError, match=r"(This run began to send|A worker of Spark sends) the requests"):
+        sweep_and_move(collector, moving, "server", small)
+    assert moving.copy.count("DeleteObjects") == moving.server.count("DeleteObjects") == 0
+
+
+@_BOTH_KINDS
+def test_no_delete_reaches_the_store_of_another_tenant_than_the_look(
+    spark: SparkSession, moving: Moving, in_s3: LakeRepository, small: bool
+) -> None:
+    collector, _ = mark_garbage(spark, in_s3)
+    with pytest.raises(StorageError, match="Deletes would reach another store at s3://bucket/lakes/"):
+        sweep_and_move(collector, moving, "tenant", small)
+    assert moving.server.count("DeleteObjects") == 0
+
+
+@_BOTH_KINDS
+@pytest.mark.parametrize("kind", ["server", "tenant"])
+def test_a_sweep_reads_what_it_deletes_in_a_process_that_has_marked_elsewhere(
+    spark: SparkSession,
+    moving: Moving,
+    store_in_s3: StoreInS3,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small: bool,
+    kind: str,
+) -> None:
+    """An installation moves between a mark and its sweep: only the new store shows what was imported since."""
+    of_lakefs: list[ObjectStore] = []
+
+    def noted(location: StoreLocation) -> ObjectStore:
+        of_lakefs.append(open_store(location))
+        return of_lakefs[-1]
+
+    monkeypatch.setattr("lakefs_gc.sandbox.data.namespaces.open_store", noted)
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository, other = lake.repository(), lake.repository("other")
+        for number in range(20):
+            other.put(f"file-{number}")
+            other.commit()
+        collector, garbage = mark_garbage(spark, repository)
+        mark = collector.collect_and_mark()
+        assert marked(repository, mark) == {garbage}
+        moving.fill_copy()
+        moving.move(kind)
+        for store in of_lakefs:
+            store._s3._clients.clear()  # type: ignore[attr-defined]  # the server starts again
+        monkeypatch.setattr("lakefs_gc.storage.s3.shared_clients._recent", {})
+        other.stage("imported", repository.namespace + garbage, size_bytes=5)
+        other.commit()
+        collector.sweep(mark)
+        assert collector.swept == {garbage: "resurrected"}
+        assert other.read("imported") == b"stray"
+
+
+def test_no_stage_goes_on_with_another_server_than_its_run_began_with(
+    spark: SparkSession, moving: Moving, in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefs_gc.storage.s3.shared_clients._SHARED_SECONDS", 0)
+    collector, _ = mark_garbage(spark, in_s3)
+    collector.collect(until="store_listing")
+    listing = collector.manifest("store_listing")
+    assert continue_run(collector.context, listing) == collector.run
+    moving.fill_copy()
+    moving.move("server")
+    with pytest.raises(ConfigurationError, match="This run began to send the requests about S3 to"):
+        continue_run(collector.context, listing)
+    collector.collect(until="store_listing")
+    continue_run(collector.context, collector.manifest("store_listing"))
