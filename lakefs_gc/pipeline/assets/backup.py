@@ -19,6 +19,7 @@ from lakefs_gc.pipeline.ui.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.ui.metadata import table
 from lakefs_gc.pipeline.ui.observations import show_current_state
 from lakefs_gc.pipeline.ui.summaries import backup_metadata, pruned_metadata
+from lakefs_gc.storage.endpoints import begin_clients
 
 
 class BackupConfig(Config):
@@ -47,6 +48,7 @@ def backup(
     """
     with statuses_kept_if_refused(context):
         refuse_second_run(context)
+        begin_clients(context.partition_key)
         run_context = engine.context()
         run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
         settings, server = run_context.settings, run_context.server

@@ -25,6 +25,7 @@ from lakefs_gc.pipeline.ui.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.ui.metadata import table
 from lakefs_gc.pipeline.ui.observations import show_current_state
 from lakefs_gc.pipeline.ui.summaries import report_metadata, sweep_metadata
+from lakefs_gc.storage.endpoints import begin_clients
 
 
 class SweepConfig(Config):
@@ -65,6 +66,7 @@ def sweep(
     with statuses_kept_if_refused(context):
         refuse_second_run(context)
         run_context, run_key = engine.context(), context.partition_key
+        begin_clients(run_key)
         marked = mark_of_run(run_key, config.mark_id, run_context.server, run_context.settings, run_context.workspace)
         approve_if_needed(
             marked,

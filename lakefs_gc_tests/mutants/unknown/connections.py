@@ -348,6 +348,22 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "a sweep reads its mark with a client of its own",
+        "pipeline/assets/sweep.py",
+        "        begin_clients(run_key)\n",
+        "",
+        "pipeline/assets/test_clients.py",
+    ),
+    Mutant(
+        12,
+        "a backup reads its mark with a client of its own",
+        "pipeline/assets/backup.py",
+        "        begin_clients(context.partition_key)\n",
+        "",
+        "pipeline/assets/test_clients.py",
+    ),
+    Mutant(
+        12,
         "the workers of a run open its stores anew",
         "storage/endpoints.py",
         "return _here | stated | ({_RUN: _clients.name} if _clients.name else {})",
