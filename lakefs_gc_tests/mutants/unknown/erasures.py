@@ -220,6 +220,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "an object that lakeFS is not asked for is unknown where a mount leads to the store",
+        "engine/explain/copies/served.py",
+        "for _ in range(not_asked > 0)",
+        "for _ in ()",
+        "engine/explain/copies/test_served.py",
+        "not_asked_for",
+    ),
+    Mutant(
+        12,
         "what lakeFS cannot say is unknown",
         "engine/explain/erasure.py",
         "unread += served.unread",

@@ -19,9 +19,9 @@ from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.lakefs.pagination import REPLACEMENT_CHARACTER
 from lakefs_gc.storage.concurrency import map_unordered
 
-_MOST_ASKED = 500
-"""Up to so many objects that no branch shows are read through lakeFS, spread over all: two requests each, some seconds
-together. All that a branch shows are read."""
+_MOST_ASKED = 5_000
+"""Up to so many objects that no branch shows are read through lakeFS: two requests each, half a minute together. All
+that a branch shows are read."""
 _CALLS_AT_ONCE = 16
 _GONE = 410
 
@@ -55,14 +55,17 @@ def find_served(
     ``sightings`` are the entries of each object, ``shown`` the commits of each range, and ``on_branches`` the places
     that show an object now. An object that neither a branch nor a known commit has at a path that the API can name
     cannot be asked for. ``unread`` has it if a branch shows it, and if it is ``without_record`` of a delete and a mount
-    leads to the store, which may be another one than that of lakeFS.
+    leads to the store, which may be another one than that of lakeFS. So it has the number of those that are not asked
+    for because they are too many. Those without a record are asked for first, then others, spread over all.
     """
     questions = {
         address: _questions(on_branches.get(address, ()), found, shown) for address, found in sightings.items()
     }
-    others = sorted(address for address, asked in questions.items() if asked and address not in on_branches)
     asked_for = [address for address in sorted(questions) if questions[address] and address in on_branches]
-    asked_for += others[:: -(-len(others) // _MOST_ASKED) or 1]
+    others = sorted(address for address, asked in questions.items() if asked and address not in on_branches)
+    unexplained = _spread([each for each in others if each in without_record], _MOST_ASKED)
+    explained = [each for each in others if each not in without_record]
+    asked_for += unexplained + _spread(explained, _MOST_ASKED - len(unexplained))
     answers = dict(map_unordered(lambda address: _ask(sources, questions[address]), asked_for, _CALLS_AT_ONCE))
     if sightings:
         sources.looked_at.append(
@@ -70,6 +73,7 @@ def find_served(
         )
     is_mounted, _ = matching_mount(sources.namespace, sources.settings.mounts)
     doubted = {*on_branches, *(without_record if is_mounted else ())}
+    not_asked = sum(address in doubted for address in set(others).difference(asked_for))
     return Served(
         {
             address: f"lakeFS serves its content: {answer.what}"
@@ -84,8 +88,18 @@ def find_served(
                 for address in sorted(doubted)
                 if address in questions and not questions[address]
             ),
+            *(
+                f"objects of which no sweep recorded the delete: lakeFS was not asked for {not_asked:,} of them, "
+                f"because it is asked for {_MOST_ASKED:,} at most. Ask about longer prefixes, one by one"
+                for _ in range(not_asked > 0)
+            ),
         ),
     )
+
+
+def _spread(addresses: Sequence[str], most: int) -> list[str]:
+    """Return all addresses, or so many of them that are spread over all."""
+    return list(addresses[:: -(-len(addresses) // most) or 1]) if most > 0 else []
 
 
 def _questions(

@@ -75,6 +75,28 @@ def test_all_that_a_branch_shows_is_asked_for(
 
 
 @pytest.mark.usefixtures("older")
+def test_what_is_not_asked_for_is_unknown_beside_a_mirror(
+    small: LakeRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = {small.put(path): path for path in ("people/a", "people/b", "people/c")}
+    small.commit()
+    for path in paths.values():
+        small.delete(path)
+    small.commit()
+    first, left, last = sorted(paths)
+    prove = beside_a_mirror(small, tmp_path / "mirror", *paths)
+    small.store.delete_many([first, last])
+    monkeypatch.setattr(served, "_MOST_ASKED", 2)
+    proof = prove("people/", no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    [unread] = proof.not_looked_at
+    assert "lakeFS was not asked for 1 of them, because it is asked for 2 at most" in unread
+    assert "2 of 3 objects that the store lacks, read through lakeFS" in proof.looked_at
+    monkeypatch.setattr(served, "_MOST_ASKED", 3)
+    assert verdicts(prove("people/", no_backups=True))[left] is Verdict.REMAINS
+
+
+@pytest.mark.usefixtures("older")
 def test_a_commit_that_lakefs_does_not_find_says_nothing(small: LakeRepository, tmp_path: Path) -> None:
     """As one that was picked. An older one may be found. Without any, the answer may be that of a gateway."""
     key, commits = former_object(small)
