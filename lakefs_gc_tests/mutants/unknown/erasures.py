@@ -229,6 +229,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "the folders of a backup may have another one",
+        "engine/explain/copies/backup_folders.py",
+        "if each.removeprefix(folder) != OBJECTS)",
+        "if each.removeprefix(folder) not in FOLDERS)",
+        "engine/explain/copies/test_moved_backups.py",
+        "folder_of_another",
+    ),
+    Mutant(
+        12,
         "what lakeFS cannot say is unknown",
         "engine/explain/erasure.py",
         "unread += served.unread",

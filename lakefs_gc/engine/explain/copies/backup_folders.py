@@ -1,7 +1,8 @@
 """Where copies may be in a backup location: in backups, also in those that somebody renamed or moved.
 
 A backup is at ``<repository>/<mark>/``, and people move it aside to keep it. So each folder that is no backup is looked
-through, at any depth: it may have one, or copies that another program made with the addresses of the objects.
+through, at any depth: it may have one, or copies that another program made with the addresses of the objects. So are
+the folders of a backup, except that of its copies.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from lakefs_gc.storage.concurrency import map_unordered
 _FOLDERS_AT_ONCE = 16
 _DEPTH_OF_BACKUPS = 2
 _MOST_FOLDERS = 10_000
-"""The most folders that are listed below those of the second level: about twenty seconds in S3."""
+"""The most folders that are listed below those of the second level: about twenty seconds in S3. Those that backups have
+are listed, too, and do not count."""
+_OF_BACKUPS = tuple(f"/{name}" for name in FOLDERS)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def find_copy_folders(
         if depth == _DEPTH_OF_BACKUPS:
             second_level = sorted(level)
         elif depth > _DEPTH_OF_BACKUPS:
-            listed += len(level)
+            listed += sum(not folder.endswith(_OF_BACKUPS) for folder in level)
             if listed > _MOST_FOLDERS:
                 unread += _not_listed(store, level)
                 break
@@ -108,7 +111,7 @@ def _look_into(
     beside = (CopyFolder(folder, f"the folder {folder}"),) if _has_part(first_parts, folder, folders, files) else ()
     if not has_record and (depth < _DEPTH_OF_BACKUPS or f"{folder}{OBJECTS}" not in folders):
         return _Looked(beside, tuple(folders))
-    others = tuple(each for each in folders if each.removeprefix(folder) not in FOLDERS)
+    others = tuple(each for each in folders if each.removeprefix(folder) != OBJECTS)
     name = _name_of(folder, repository)
     try:
         is_own = depth == _DEPTH_OF_BACKUPS and folder.startswith(f"{repository}/")

@@ -10,6 +10,7 @@ from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.copies import backup_folders
 from lakefs_gc.engine.explain.copies.remaining import find_backups
 from lakefs_gc.engine.explain.erasure import ErasureProof, Verdict
+from lakefs_gc.engine.records.backups.manifest import FOLDERS, OBJECTS
 from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
@@ -65,6 +66,16 @@ def test_a_backup_is_found_wherever_it_was_moved(place: Path, kept: str, name: s
     assert copies_of(place) == [name]
     (there / "objects" / KEY).unlink()
     assert copies_of(place) == []
+
+
+@pytest.mark.parametrize("folder", sorted({*FOLDERS} - {OBJECTS}))
+def test_a_backup_in_a_folder_of_another_is_found(place: Path, folder: str) -> None:
+    back_up(place, KEY)
+    other = write_complete_backup(open_store(StoreLocation(place.as_uri())), "lake", "ft4jgpm1pnqihbkupgd0")
+    there = place / other.paths.folder / folder / "old"
+    there.parent.mkdir(exist_ok=True)
+    (place / "lake" / MARK).rename(there)
+    assert copies_of(place) == [f"a backup in the folder {other.paths.folder}{folder}old/"]
 
 
 @pytest.mark.parametrize("folder", ["", "manual/", "objects/", f"{MARK}/objects/", f"old/lake/{MARK}/objects/"])
