@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
-from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID, some_metadata
 from lakefs_gc.engine.forecast.commit_holds import LISTED, PROTECTED, Hold
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows, with_text
@@ -24,7 +24,7 @@ from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.errors import CorruptFileError
+from lakefs_gc.errors import CorruptFileError, StorageError
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange
 from lakefs_gc.formats.sstable.reader import TableData, opened
 from lakefs_gc.lakefs.known_folders import KnownFolders
@@ -83,10 +83,17 @@ def held_files(
     spark, workspace, cores = context.spark, context.workspace, context.cores
     cache = workspace.range_cache
     began_at = context.clock()
+    seen = some_metadata(context.open_store(run.store))
     listed = spark.range(1, numPartitions=1).mapInArrow(_list_metadata(run.store), METADATA)
-    metadata = workspace.keep(
-        spark, run.run_key, "forecast_metadata", StageOutput(listed, began_at), METADATA
-    ).dataframe
+    output = StageOutput(listed, began_at, measures={"seen": F.count_if(F.col("range_id") == seen)})
+    found = workspace.keep(spark, run.run_key, "forecast_metadata", output, METADATA)
+    if seen and not found.manifest.facts["seen"]:
+        raise StorageError(
+            f"{run.store.folder_url}: an executor lists {found.manifest.rows:,} metadata files, but not {seen}, which "
+            "the machine that runs the collector sees there",
+            remedy="Check that the folder is mounted on all machines of the cluster",
+        )
+    metadata = found.dataframe
     schema = files_schema(classes)
     named = [_row_of(metarange, hold, branch_numbers) for metarange, hold in holds.items()]
     metaranges = local_rows(spark, named, schema)

@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.forecast import held_files
 from lakefs_gc.engine.forecast.forecast import forecast
 from lakefs_gc.engine.forecast.outlook import Forecast, Total, only_heads, only_this_branch, outlook
 from lakefs_gc.engine.forecast.stored_runs import STAGE, forecast_of
 from lakefs_gc.engine.spark.compat import to_arrow
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
-from lakefs_gc.errors import SafetyError
+from lakefs_gc.errors import SafetyError, StorageError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector
@@ -88,6 +89,18 @@ def test_the_forecast_of_rules_is_the_mark_after_they_are_set(spark: SparkSessio
     assert [branch.idle_days for branch in made.branches] == [25, 1]
     assert [branch.shown for branch in made.branches] == [Total(2, 202), Total(1, 5)]
     assert only_this_branch(made) == {0: Total(2, 202), 1: Total(1, 5)}
+
+
+def test_an_executor_that_lists_another_folder_ends_a_forecast(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.put("path")
+    repository.commit()
+    collector = Collector(spark, repository)
+    collector.collect(until="kept")
+    monkeypatch.setattr(held_files, "some_metadata", lambda _: "f" * 64)
+    with pytest.raises(StorageError, match=f"an executor lists 2 metadata files, but not {'f' * 64}"):
+        forecast_with(collector)
 
 
 def test_a_question_need_not_read_what_a_forecast_read(spark: SparkSession, repository: LakeRepository) -> None:

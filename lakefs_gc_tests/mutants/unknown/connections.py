@@ -409,6 +409,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "an executor that lists another folder ends a forecast",
+        "engine/forecast/held_files.py",
+        '    if seen and not found.manifest.facts["seen"]:',
+        "    if False:",
+        "engine/forecast/test_forecast.py",
+        "another_folder",
+    ),
+    Mutant(
+        12,
         "a part has the content that it was written with",
         "engine/spark/parts.py",
         "if digest is None or hashlib.sha256(content).hexdigest() == digest[1]:",
