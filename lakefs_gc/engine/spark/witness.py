@@ -1,8 +1,8 @@
-"""Proves to Spark's workers that their store is the one of the process of the run, whatever both call it.
+"""Proves that a store is the one that the process of a run has read: to Spark's workers, and before deletes.
 
 An endpoint may lead elsewhere from another machine, and so may a mount, which is an empty folder where its disk is
-missing. To some stores, so do other credentials. A copy of a store has the same files, so only a file that has just
-been written tells them apart.
+missing. To some stores, so do other credentials, and files with settings may change in the middle of a run. A copy of a
+store has the same files, so only one that has just been written tells them apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Witness:
         return store
 
     def refuse_other(self, store: ObjectStore) -> None:
-        """Raise ``StorageError`` unless the store of a worker shows this file.
+        """Raise ``StorageError`` unless this store shows the file.
 
         Also where it showed the file before: what a folder lacks proves nothing once its disk is gone (rule 12).
         """
@@ -41,15 +41,16 @@ class Witness:
             is_same = False
         if not is_same:
             raise StorageError(
-                f"A worker of Spark finds another store at {self.store.folder_url} than the process of the run: it "
-                f"lacks {self.key}, which that has just written",
-                remedy="Give the workers the same endpoint, credentials and mounts as the process of the run, and stop "
-                "a Spark that stays after you change them. Then start the same command again: it continues",
+                f"This process finds another store at {self.store.folder_url} than the one that the run has read: it "
+                f"lacks {self.key}, which the run wrote there",
+                remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the run, "
+                "change none of them during a run, and stop a Spark that stays after you change them. Then start the "
+                "same command again: it continues",
             )
 
 
 def write_witness(store: ObjectStore, folder: str) -> Witness:
-    """Write a witness to a folder of a store, in the process of a run."""
+    """Write a witness to a store, in the process of a run. ``folder`` is what its key begins with."""
     name = uuid4().hex
     witness = Witness(store.location, f"{folder}{name}", name.encode())
     store.put(witness.key, witness.content)

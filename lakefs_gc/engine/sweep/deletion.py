@@ -13,18 +13,17 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
-from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import is_stopped
+from lakefs_gc.engine.spark.witness import Witness
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, Deadline, StoreClock
-from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
+from lakefs_gc.errors import CorruptFileError, StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
@@ -56,22 +55,6 @@ class Pacing:
 
     chunks_at_once: int
     requests_per_second: float
-
-
-@dataclass(frozen=True)
-class Witness:
-    """A file of a mark by which the store is known that a second look has read: no other one has its content."""
-
-    file: str
-    content: bytes
-
-    @classmethod
-    def write(cls, store: StoreLocation, mark_id: str, sequence: str) -> Witness:
-        """Write the file before a look, as the look of a small run reads: with the client of ``worker_store``."""
-        name = uuid4().hex
-        witness = cls(f"{MarkPaths.of(mark_id).passes}{sequence}-{name}", name.encode())
-        worker_store(store).put(witness.file, witness.content)
-        return witness
 
 
 @dataclass(frozen=True)
@@ -126,7 +109,8 @@ def _delete(
     chunks are deleted at once: more while that is faster, fewer when the store answers SlowDown.
     """
     namespace.limit_requests(task.pacing.requests_per_second)  # which may make a new client
-    _refuse_other_store(namespace, task)
+    refuse_move()
+    task.witness.refuse_other(namespace)
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     writer = ledger.LedgerWriter(namespace, task.ledger_folder, shard, task.sequence)
@@ -164,27 +148,6 @@ def _delete(
     with closing(map_unordered(delete, chunks, task.pacing.chunks_at_once, wait_for_all=True)) as deleted:
         for (_, chunk), is_done in deleted:
             yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
-
-
-def _refuse_other_store(store: ObjectStore, task: DeleteTask) -> None:
-    """Raise ``StorageError`` unless this is the store that the second look has read, whatever both are called.
-
-    An endpoint may lead elsewhere from another machine, or since the look, and so may a mount; to some stores, so do
-    other credentials. Raise ``ConfigurationError`` if this process has changed its endpoint.
-    """
-    refuse_move()
-    try:
-        is_same = store.read(task.witness.file) == task.witness.content
-    except ObjectNotFoundError:
-        is_same = False
-    if not is_same:
-        raise StorageError(
-            f"Deletes would reach another store at {task.store.folder_url} than the one that was read before them: it "
-            f"lacks {task.witness.file}, which this sweep wrote there. So nothing is deleted there",
-            remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the sweep, change "
-            "none of them during a sweep, and stop a Spark that stays after you change them. Then sweep again: the "
-            "sweep continues with the remaining objects",
-        )
 
 
 def _refuse_blindness(store: ObjectStore, task: DeleteTask) -> None:

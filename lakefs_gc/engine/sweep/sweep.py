@@ -28,8 +28,9 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import columns_of
-from lakefs_gc.engine.spark.workers import driver_errors
-from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask, Witness
+from lakefs_gc.engine.spark.witness import Witness, write_witness
+from lakefs_gc.engine.spark.workers import driver_errors, worker_store
+from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
 from lakefs_gc.engine.sweep.store_clock import Deadline, LookAge
@@ -329,7 +330,9 @@ class _Passes:
     def _look_begun(self) -> _BegunLook:
         age = LookAge(self._store, self._settings.max_look_age_minutes)
         sequence = ledger.sequence_of(self._run.started_at, self.looks + 1, self._only)
-        return _BegunLook(age, sequence, Witness.write(self._run.store, self._mark.mark_id, sequence))
+        # As the look of a small run reads: with the client of ``worker_store``.
+        witness = write_witness(worker_store(self._run.store), f"{MarkPaths.of(self._mark.mark_id).passes}{sequence}-")
+        return _BegunLook(age, sequence, witness)
 
     def _deadline(self, age: LookAge) -> Deadline:
         if (deadline := age.deadline()) is None:

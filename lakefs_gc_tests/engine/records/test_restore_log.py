@@ -20,7 +20,8 @@ from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.scope import Scope
-from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, Witness, delete_objects
+from lakefs_gc.engine.spark.witness import write_witness
+from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed
 from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
@@ -285,7 +286,7 @@ def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
             deadline=Deadline(time.time(), time.time() + 600),
             pacing=Pacing(1, 0.0),
             restores_folder=paths.restores,
-            witness=Witness.write(half_swept.repository.location, half_swept.mark.mark_id, "1"),
+            witness=write_witness(half_swept.repository.store, MarkPaths.of(half_swept.mark.mark_id).passes),
         )
         sweep = delete_objects(task)
         assert [batch["done"].to_pylist() for batch in sweep(iter([plan]))] == [[len(late)]]

@@ -16,9 +16,10 @@ import pytest
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
+from lakefs_gc.engine.spark.witness import Witness
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.sweep import deletion
-from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, Witness, delete_objects, delete_objects_here
+from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects, delete_objects_here
 from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
@@ -75,7 +76,7 @@ def delete(
         deadline=Deadline(0.0, until),
         pacing=Pacing(1, 0.0),
         restores_folder="restores/",
-        witness=Witness(WITNESS, b"of this look"),
+        witness=Witness(location, WITNESS, b"of this look"),
     )
     work = delete_objects(task) if stopped is None else delete_objects_here(task, stopped)
     return [count for batch in work(iter([plan])) for count in batch["done"].to_pylist()]

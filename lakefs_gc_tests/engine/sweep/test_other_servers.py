@@ -41,7 +41,7 @@ def test_a_sweep_finds_out_where_a_user_states_that_both_are_one(
     copy.lead_workers_here()
     copy.state_that_both_are_one()
     there = set(copy.server.objects)
-    with pytest.raises(StorageError, match="Deletes would reach another store at s3://bucket/lakes/"):
+    with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
         collector.sweep(mark)
     assert (set(copy.server.objects), garbage in in_s3.objects()) == (there, True)
     # If they are one, the sweep goes on.

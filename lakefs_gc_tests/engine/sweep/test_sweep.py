@@ -18,8 +18,9 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.witness import Witness
 from lakefs_gc.engine.sweep.commit_wait import wait_for_commits
-from lakefs_gc.engine.sweep.deletion import DeleteTask, Pacing, Witness, delete_objects
+from lakefs_gc.engine.sweep.deletion import DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import read_result
 from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -175,7 +176,7 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
         deadline=Deadline(time.time(), time.time() + 60),
         pacing=Pacing(1, 0),
         restores_folder="restores/",
-        witness=Witness("_lakefs/mark", b""),
+        witness=Witness(repository.location, "_lakefs/mark", b""),
     )
     again = delete_objects(task)
     assert [batch["done"].to_pylist() for batch in again(iter([pa.record_batch(plan)]))] == [[2], [1]]

@@ -17,6 +17,7 @@ from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.backups.location import require_backup
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.spark.witness import Witness
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.sweep.preconditions import refuse_unlisted_versions
 from lakefs_gc.engine.sweep.store_clock import Deadline
@@ -121,7 +122,7 @@ def test_what_came_back_after_the_look_keeps_every_version(
         deadline=Deadline(time.time(), time.time() + 3600),
         pacing=deletion.Pacing(1, 0.0),
         restores_folder="restores/",
-        witness=deletion.Witness("_lakefs/mark", b""),
+        witness=Witness(locking.location, "_lakefs/mark", b""),
     )
     work = deletion.delete_objects(task)
     assert [batch["done"].to_pylist() for batch in work(iter([plan]))] == [[3]]

@@ -49,7 +49,7 @@ def test_a_backup_copies_nothing_there(spark: SparkSession, repository: LakeRepo
     mark = collector.mark_objects(*strays(repository, KEYS[:2]))
     copy.lead_workers_here()
     copy.state_that_both_are_one()
-    with pytest.raises(StorageError, match="A worker of Spark finds another store at s3://bucket/backups/"):
+    with pytest.raises(StorageError, match="finds another store at s3://bucket/backups/"):
         place.back_up(spark, collector, mark)
     assert not copy.server.objects
     with pytest.raises(BackupError, match="no complete backup"):
@@ -70,7 +70,7 @@ def test_an_object_that_is_not_there_is_not_gone(
     copy.state_that_both_are_one()
     for key in keys:
         del copy.server.objects[copy.store.key(in_s3, key)]
-    with pytest.raises(StorageError, match="A worker of Spark finds another store at s3://bucket/lakes/"):
+    with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
         place.back_up(spark, collector, mark)
     with pytest.raises(BackupError, match="no complete backup"):
         place.manifest_of(mark)
@@ -138,7 +138,7 @@ def test_a_restore_puts_nothing_there(spark: SparkSession, in_s3: LakeRepository
     copy.state_that_both_are_one()
     source = RestoreSource(place.manifest_of(mark), place.location, in_s3.location)
     there = set(copy.server.objects)
-    with pytest.raises(StorageError, match="A worker of Spark finds another store at s3://bucket/lakes/"):
+    with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
         restore(collector.context, source)
     assert set(copy.server.objects) == there
     # If they are one, the next restore brings the objects back.
