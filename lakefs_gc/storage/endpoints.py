@@ -125,13 +125,18 @@ def endpoints_for_workers() -> dict[str, str]:
 
 @contextmanager
 def following(endpoints: Mapping[str, str]) -> Iterator[None]:
-    """In a worker, create clients only with the endpoints of the run whose task this is."""
+    """In a worker, create clients only with the endpoints of the run whose task this is.
+
+    The generator of a task that failed may be closed only later, when the worker already has another task.
+    """
     global _of_run
-    before, _of_run = _of_run, dict(endpoints)
+    ours = dict(endpoints)
+    before, _of_run = _of_run, ours
     try:
         yield
     finally:
-        _of_run = before
+        if _of_run is ours:
+            _of_run = before
 
 
 def whose_clients() -> frozenset[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import nullcontext
 from typing import Any
 
@@ -58,6 +59,24 @@ def test_a_worker_follows_each_run() -> None:
     with following({S3: OTHER}):
         check_endpoint(S3, OTHER)
         assert whose_clients() not in (of_no_run, ours), "clients of before are of another server"
+
+
+def test_a_task_that_ends_late_does_not_end_the_next_one() -> None:
+    """Python closes the generator of a task that failed when it removes the error that refers to it."""
+
+    def task(endpoint: str) -> Generator[None]:
+        with following({S3: endpoint}):
+            yield
+
+    failed, following_one = task(OURS), task(OURS)
+    next(failed)
+    next(following_one)
+    failed.close()
+    with pytest.raises(ConfigurationError):
+        check_endpoint(S3, OTHER)
+    following_one.close()
+    with following({S3: OTHER}):
+        check_endpoint(S3, OTHER)
 
 
 def test_each_run_has_clients_of_its_own() -> None:

@@ -304,6 +304,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "a task that ends late leaves the endpoints of the next one",
+        "storage/endpoints.py",
+        "if _of_run is ours:",
+        "if True:",
+        "storage/test_endpoints.py",
+        "ends_late",
+    ),
+    Mutant(
+        12,
         "workers delete only in the store of the process of the sweep",
         "engine/sweep/deletion.py",
         "    task.witness.refuse_other(namespace)\n",
