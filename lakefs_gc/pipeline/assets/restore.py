@@ -21,6 +21,7 @@ from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.ui.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.ui.observations import show_current_state
 from lakefs_gc.pipeline.ui.summaries import restore_metadata
+from lakefs_gc.storage.endpoints import begin_clients
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ def restore(
     with statuses_kept_if_refused(context):
         refuse_second_run(context)
         refuse_backup_of_same_launch(context, Names.of(context.asset_key).key("backup"))
+        begin_clients(context.partition_key)
         run_context = engine.context()
         run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
         mark_id = config.mark_id or mark_id_of_run(context.partition_key, run_context.workspace)
