@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lakefs_gc_tests.support.faulty_s3 import FaultyS3
-from lakefs_gc_tests.support.faulty_store import levelled_s3, store_in_s3
+from lakefs_gc_tests.support.faulty_store import StoreInS3, levelled_s3, store_in_s3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import lake
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
@@ -20,6 +21,13 @@ __all__ = ["copy", "lake", "levelled_s3", "store_in_s3"]
 def repository(lake: Lake) -> LakeRepository:
     """An empty repository."""
     return lake.repository()
+
+
+@pytest.fixture
+def in_s3(store_in_s3: StoreInS3, tmp_path: Path) -> Iterator[LakeRepository]:
+    """A repository in an S3 server that can be told to fail."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        yield lake.repository()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A backup location in a folder, and a repository in a server of S3."""
+"""A backup location in a folder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.engine.sweep.conftest import in_s3
 from lakefs_gc_tests.support.backing_up import Backups
-
-__all__ = ["in_s3"]
 
 
 @pytest.fixture
