@@ -40,11 +40,11 @@ def beside_a_mirror(small: LakeRepository, mirror: Path, *lacking: str, server: 
 
 
 def former_object(small: LakeRepository, branch: str = "main") -> tuple[str, list[str]]:
-    """The address of an object that was at ``PATH``, and the commits that have it."""
+    """The address of an object that was at ``PATH``, and the commits that have it, the older first."""
     key = small.put(PATH, "Anna", branch=branch)
-    commits = [small.commit(branch=branch)]
+    commits = [small.commit(branch=branch, age_days=2)]
     small.put("other", branch=branch)
-    commits.append(small.commit(branch=branch))
+    commits.append(small.commit(branch=branch, age_days=1))
     small.delete(PATH, branch=branch)
     small.commit(branch=branch)
     return key, commits
