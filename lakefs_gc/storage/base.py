@@ -278,8 +278,8 @@ class ObjectStore(ABC):
         """Write a whole object from a stream atomically: nothing is written if ``source`` raises.
 
         ``size_bytes`` is the approximate size, if known: stores choose the size of the parts of an upload by it.
-        With ``if_absent``, write nothing and return False if the object exists. On S3 this is a HEAD before the
-        upload, so of two simultaneous writers both may get True.
+        With ``if_absent``, write nothing and return False if the object exists, also if another writer creates it
+        meanwhile (as ``put``).
         """
 
     def content_facts(self, key: str) -> ContentFacts | None:

@@ -291,6 +291,23 @@ def test_copies_within_and_between_stores(store: ObjectStore, tmp_path: Path, s3
     assert others[1].stat_many(["backup/none"]) == {}
 
 
+@pytest.mark.parametrize("size_bytes", [0, 100, 20 * 1024 * 1024], ids=["empty", "small", "in parts"])
+def test_a_stream_overwrites_nothing_that_was_written_meanwhile(store: ObjectStore, size_bytes: int) -> None:
+    class Interrupted(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() == size_bytes:  # when it has been read
+                store.put("data/s/there", b"of another writer")
+            return super().read(size)
+
+    content = os.urandom(size_bytes)
+    assert store.put_stream("data/s/there", Interrupted(content), if_absent=True, size_bytes=size_bytes) is False
+    assert store.read("data/s/there") == b"of another writer"
+    assert store.put_stream("data/s/new", BytesIO(content), if_absent=True, size_bytes=size_bytes) is True
+    assert store.read("data/s/new") == content
+    assert store.put_stream("data/s/new", BytesIO(b"again"), if_absent=True) is False
+    assert store.read("data/s/new") == content
+
+
 def test_a_broken_source_leaves_nothing(store: ObjectStore) -> None:
     class Broken(BytesIO):
         def read(self, size: int | None = -1) -> bytes:
@@ -298,9 +315,10 @@ def test_a_broken_source_leaves_nothing(store: ObjectStore) -> None:
                 raise ValueError("the source broke")
             return super().read(size)
 
-    with pytest.raises(ValueError, match="the source broke"):
-        store.put_stream("data/s/half", Broken(bytes(20 * 1024 * 1024)))
-    assert keys_of(store.list("data/")) == []
+    for if_absent in (False, True):
+        with pytest.raises(ValueError, match="the source broke"):
+            store.put_stream("data/s/half", Broken(bytes(20 * 1024 * 1024)), if_absent=if_absent)
+        assert keys_of(store.list("data/")) == []
 
 
 def test_the_place_must_exist(location: StoreLocation) -> None:

@@ -17,7 +17,7 @@ from lakefs_gc.storage.base import ContentFacts
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.s3.checksums import checksums_of, content_facts
 from lakefs_gc.storage.s3.client import RetryingClient
-from lakefs_gc.storage.s3.errors import error_code, http_status
+from lakefs_gc.storage.s3.errors import http_status, is_unknown_condition
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Copy:
             self.call(method, **parameters, IfNoneMatch="*")
         except StorageError as error:
             cause = error.__cause__
-            if isinstance(cause, ClientError) and (http_status(cause) == 501 or error_code(cause) == "NotImplemented"):
+            if isinstance(cause, ClientError) and is_unknown_condition(cause):
                 self.call(method, **parameters)  # the caller has checked that it does not exist
                 return True
             if isinstance(cause, ClientError) and http_status(cause) == 412:

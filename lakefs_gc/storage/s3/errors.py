@@ -88,6 +88,11 @@ def http_status(error: BaseException) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def is_unknown_condition(error: ClientError) -> bool:
+    """Return whether the store does not know the condition of a write (``If-None-Match``), and so has not written."""
+    return http_status(error) == 501 or error_code(error) == "NotImplemented"
+
+
 def is_answered(error: BaseException) -> bool:
     """Return whether the store itself refused the request, so that it will not execute it later.
 

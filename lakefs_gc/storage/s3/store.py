@@ -40,10 +40,10 @@ from lakefs_gc.storage.s3.checksums import checksums_of, content_facts
 from lakefs_gc.storage.s3.client import RAW_PAGE, S3_FAILURES, RetryingClient
 from lakefs_gc.storage.s3.copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3.delete import delete_keys
-from lakefs_gc.storage.s3.errors import error_code, http_status
+from lakefs_gc.storage.s3.errors import http_status, is_unknown_condition
 from lakefs_gc.storage.s3.listing import Page, parse_page
 from lakefs_gc.storage.s3.shared_clients import shared_client
-from lakefs_gc.storage.s3.uploads import abort_uploads, stream_config, uploads_below, uploads_of
+from lakefs_gc.storage.s3.uploads import abort_uploads, parts_of, stream_config, upload_new, uploads_below, uploads_of
 from lakefs_gc.storage.s3.versions import count_versions, delete_versions, deletion, find_versions, space_not_freed
 
 SCHEME = "s3://"
@@ -286,7 +286,7 @@ class S3Store(ObjectStore):
             try:
                 put(IfNoneMatch="*")
             except ClientError as error:
-                if http_status(error) == 501 or error_code(error) == "NotImplemented":
+                if is_unknown_condition(error):
                     put()
                     return True
                 if http_status(error) == 412:
@@ -298,10 +298,16 @@ class S3Store(ObjectStore):
         return s3.call(put_new, action="PutObject", key=name)
 
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
-        """See ``ObjectStore``. Large streams are uploaded in parts; a failed upload is aborted and leaves no object."""
+        """See ``ObjectStore``. Large streams are uploaded in parts; a failed upload is aborted and leaves no object.
+
+        ``if_absent`` is as in ``put``.
+        """
         s3, name = self._s3(), self._name(key)
-        if if_absent and self._stat(key) is not None:
-            return False
+        if if_absent:
+            content, parts = parts_of(source, size_bytes)
+            if content is not None:
+                return self.put(key, content, if_absent=True)
+            return self._stat(key) is None and upload_new(s3, name, parts)
         s3.call(
             lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=stream_config(size_bytes)),
             action="PutObject",

@@ -1,36 +1,107 @@
-"""Uploads in parts: how large their parts are, and those that have begun and not ended.
+"""Uploads in parts: how large their parts are, how one creates an object only if it is new, and those that did not end.
 
-Source: AWS S3 API reference (ListMultipartUploads, AbortMultipartUpload). The parts of an upload that was neither
-completed nor aborted stay until a lifecycle rule of the bucket, or somebody, aborts it.
+Source: AWS S3 API reference (CompleteMultipartUpload, ListMultipartUploads, AbortMultipartUpload). The parts of an
+upload that was neither completed nor aborted stay until a lifecycle rule of the bucket, or somebody, aborts it.
 """
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from itertools import chain
+from typing import Any, BinaryIO
 
 from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import ClientError
 
-from lakefs_gc.errors import NamespaceError, ObjectNotFoundError
+from lakefs_gc.errors import NamespaceError, ObjectNotFoundError, StorageError
 from lakefs_gc.storage.base import UnfinishedWrite, UnfinishedWrites
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.keys import check_key
 from lakefs_gc.storage.s3.client import RetryingClient
+from lakefs_gc.storage.s3.errors import http_status, is_unknown_condition
+
+logger = logging.getLogger(__name__)
 
 _PART_BYTES = 8 * 1024**2
 _MOST_PARTS = 9_000  # S3 takes 10,000
 _LISTINGS_AT_ONCE = 16
+_PARTS_AT_ONCE = 2
 _ACTION = "ListBucketMultipartUploads"
 
 
 def stream_config(size_bytes: int) -> TransferConfig:
     """Return the size of the parts for a stream of about this size; four parts are in memory at the same time."""
-    config = TransferConfig(max_concurrency=2, multipart_chunksize=max(_PART_BYTES, -(-size_bytes // _MOST_PARTS)))
+    config = TransferConfig(max_concurrency=_PARTS_AT_ONCE, multipart_chunksize=_part_bytes(size_bytes))
     config.max_in_memory_upload_chunks = 2  # ten are s3transfer's own default
     return config
+
+
+def parts_of(source: BinaryIO, size_bytes: int) -> tuple[bytes | None, Iterator[bytes]]:
+    """Return the whole content of a stream that is smaller than one part, or None and its parts."""
+    part_bytes = _part_bytes(size_bytes)
+    first = _read(source, part_bytes)
+    if len(first) < part_bytes:
+        return first, iter(())
+    return None, chain([first], iter(lambda: _read(source, part_bytes), b""))
+
+
+def upload_new(s3: RetryingClient, key: str, parts: Iterable[bytes]) -> bool:
+    """Create an object from its parts, and return False if another writer has created it by the time they are uploaded.
+
+    boto3's own uploads of streams cannot send this condition. A store that does not know it (501) gets none: the caller
+    has checked that the object does not exist. A failed upload is aborted.
+    """
+
+    def call(method: str, **parameters: Any) -> Any:
+        return s3.call(
+            lambda: getattr(s3.client, method)(Bucket=s3.bucket, Key=key, **parameters), action="PutObject", key=key
+        )
+
+    def upload_part(numbered: tuple[int, bytes]) -> dict[str, Any]:
+        number, data = numbered
+        answer = call("upload_part", UploadId=upload_id, PartNumber=number, Body=data)
+        return {"PartNumber": number, "ETag": s3.required(answer, "ETag", key=key)}
+
+    upload_id = s3.required(call("create_multipart_upload"), "UploadId", key=key)
+    is_new = False
+    try:
+        done = map_unordered(upload_part, enumerate(parts, start=1), _PARTS_AT_ONCE, wait_for_all=True)
+        uploaded = sorted((part for _, part in done), key=lambda part: int(part["PartNumber"]))
+        completion = {"UploadId": upload_id, "MultipartUpload": {"Parts": uploaded}}
+        try:
+            call("complete_multipart_upload", **completion, IfNoneMatch="*")
+            is_new = True
+        except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and is_unknown_condition(cause):
+                call("complete_multipart_upload", **completion)
+                is_new = True
+            elif not (isinstance(cause, ClientError) and http_status(cause) == 412):
+                raise
+    finally:
+        if not is_new:
+            try:
+                _abort(s3, key, upload_id)
+            except StorageError as error:  # only logged: what led here matters more
+                logger.warning("cannot abort an upload in parts: key=%s error=%s", key, error.message)
+    return is_new
+
+
+def _part_bytes(size_bytes: int) -> int:
+    return max(_PART_BYTES, -(-size_bytes // _MOST_PARTS))
+
+
+def _read(source: BinaryIO, size_bytes: int) -> bytes:
+    """Return so many bytes, or all that remain: one read of a stream may return fewer."""
+    pieces: list[bytes] = []
+    while size_bytes > 0 and (piece := source.read(size_bytes)):
+        pieces.append(piece)
+        size_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def uploads_of(s3: RetryingClient, root: str, keys: Sequence[str]) -> dict[str, UnfinishedWrites]:

@@ -31,6 +31,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/test_pruning.py",
         "without_what_the_store_shows",
     ),
+    Mutant(
+        5,
+        "a restore overwrites nothing that a client writes while it uploads",
+        "storage/s3/uploads.py",
+        'call("complete_multipart_upload", **completion, IfNoneMatch="*")',
+        'call("complete_multipart_upload", **completion)',
+        "storage/test_contract.py",
+        "written_meanwhile",
+    ),
     never(
         12,
         "a worker with another store than the process of the run copies nothing",
