@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -60,6 +60,30 @@ _REMEDIES = {
 """The remedy for each text in a stack trace."""
 
 
+class Proof(Protocol):
+    """Shows whether a store is the one that the process of a run has read (``witness.Witness``)."""
+
+    @property
+    def store(self) -> StoreLocation: ...
+
+    def refuse_other(self, store: ObjectStore) -> None:
+        """Raise ``StorageError`` if it is another one."""
+
+
+_proof_of_run: tuple[Hashable, Proof] | None = None
+
+
+def require_of_tasks(proof: Proof) -> None:
+    """Let each task of this run that is created from now on compare its store with ``proof`` before it does anything.
+
+    A machine of a cluster may have other credentials or another mount, and a worker may have a client of before they
+    changed. What such a task reads for a second look says nothing about the store in which the sweep deletes. Each task
+    sends a request for that.
+    """
+    global _proof_of_run
+    _proof_of_run = whose_clients(), proof
+
+
 class WorkerError(Exception):
     """Carries an error of lakefs-gc through Spark as text."""
 
@@ -82,22 +106,31 @@ class _Task:
     """
 
     def __init__(
-        self, function: Callable[..., Batches], args: Any, kwargs: Any, endpoints: dict[str, str] | None = None
+        self,
+        function: Callable[..., Batches],
+        args: Any,
+        kwargs: Any,
+        endpoints: dict[str, str] | None = None,
+        proof: Proof | None = None,
     ) -> None:
-        """``endpoints``: those of the run, if this is a worker (``storage.endpoints``)."""
+        """In a worker: the ``endpoints`` of the run (``storage.endpoints``), and its ``proof``, if it has one."""
         self._function, self._args, self._kwargs = function, args, kwargs
-        self._endpoints = endpoints
+        self._endpoints, self._proof = endpoints, proof
 
     def __call__(self, batches: Batches) -> Batches:
         _spare_modules()
         try:
             with nullcontext() if self._endpoints is None else following(self._endpoints):
+                if self._proof is not None:
+                    self._proof.refuse_other(worker_store(self._proof.store))
                 yield from self._function(batches, *self._args, **self._kwargs)
         except errors.LakeFSGCError as error:
             raise WorkerError(_to_text(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        content: bytes = _PICKLES.dumps((self._function, self._args, self._kwargs, endpoints_for_workers()))
+        whose, proof = _proof_of_run or (None, None)
+        carried = endpoints_for_workers(), proof if whose == whose_clients() else None
+        content: bytes = _PICKLES.dumps((self._function, self._args, self._kwargs, *carried))
         return _unpickled, (content, zlib.crc32(content))
 
 

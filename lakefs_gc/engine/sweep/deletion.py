@@ -136,6 +136,7 @@ def _delete(
             existing = existing_objects(namespace, addresses, concurrency=max(1, CONNECTIONS // pace.limit))
             if len(existing) < len(addresses):
                 _refuse_blindness(namespace, task)
+            task.witness.refuse_other(namespace)  # a mount may lead elsewhere since the last chunk
             # The lookup may have taken long: the store may be slow, or requests limited.
             if has_ended() or not _delete_chunk(
                 namespace, writer.chunk(number), _decide_chunk(chunk, existing, begun, task), task, must_stop

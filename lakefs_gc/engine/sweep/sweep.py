@@ -29,7 +29,7 @@ from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import columns_of
 from lakefs_gc.engine.spark.witness import Witness, write_witness
-from lakefs_gc.engine.spark.workers import driver_errors, worker_store
+from lakefs_gc.engine.spark.workers import driver_errors, require_of_tasks, worker_store
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
@@ -332,6 +332,7 @@ class _Passes:
         sequence = ledger.sequence_of(self._run.started_at, self.looks + 1, self._only)
         # As the look of a small run reads: with the client of ``worker_store``.
         witness = write_witness(worker_store(self._run.store), f"{MarkPaths.of(self._mark.mark_id).passes}{sequence}-")
+        require_of_tasks(witness)
         return _BegunLook(age, sequence, witness)
 
     def _deadline(self, age: LookAge) -> Deadline:

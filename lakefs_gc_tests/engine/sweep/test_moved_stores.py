@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine.run import continue_run
+from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -157,6 +160,67 @@ def test_a_sweep_reads_what_it_deletes_in_a_process_that_has_marked_elsewhere(
         collector.sweep(mark)
         assert collector.swept == {garbage: "resurrected"}
         assert other.read("imported") == b"stray"
+
+
+@pytest.mark.executors
+@pytest.mark.long(20)
+def test_a_machine_that_reads_an_old_copy_ends_the_look(
+    spark: SparkSession, moving: Moving, in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No list of the metadata there has what another repository has imported since."""
+    other = in_s3.lake.repository("other")
+    collector, garbage = mark_garbage(spark, in_s3)
+    mark = collector.collect_and_mark()
+    moving.fill_copy()
+    other.stage("imported", in_s3.namespace + garbage, size_bytes=5)
+    other.commit()
+    look = collector.second_look(collector.begin(), mark)
+
+    def on_that_machine(objects: DataFrame) -> DataFrame:
+        with monkeypatch.context() as patch:
+            patch.setitem(spark.sparkContext.environment, "AWS_ACCESS_KEY_ID", "tenant-2")
+            patch.setitem(spark.sparkContext.environment, "AWS_SECRET_ACCESS_KEY", "secret")
+            found = look(objects).persist()
+            found.count()
+            return found
+
+    with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
+        collector.sweep(mark, look=on_that_machine, small=False)
+    assert other.read("imported") == b"stray"
+
+
+def test_a_link_that_is_turned_between_deletes_ends_the_sweep(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads from a copy of an installation to the original, in which an object of the mark is live."""
+    with Lake(tmp_path / "original") as original:
+        repository = original.repository()
+        shutil.copytree(tmp_path / "original", tmp_path / "copy")
+        live = repository.put("live")
+        garbage = repository.put_stray("data/a/garbage")
+        objects = {name: tmp_path / name / "objects" for name in ("copy", "original")}
+        shutil.copytree(objects["original"], objects["copy"], dirs_exist_ok=True)
+        link = tmp_path / "link"
+        link.symlink_to(objects["copy"])
+        with Lake(tmp_path / "copy") as lake:
+            settings = lake.settings.model_copy(update={"mounts": {"local://": f"{link.as_uri()}/"}})
+            of_copy = LakeRepository(lake, repository.name, repository.namespace)
+            collector = Collector(spark, of_copy, settings=settings)
+            mark = collector.collect_and_mark()
+            assert marked(of_copy, mark) == {garbage, live}
+            delete_chunk = deletion._delete_chunk
+
+            def then_turned(*arguments: Any) -> bool:
+                is_done = delete_chunk(*arguments)
+                link.unlink(missing_ok=True)
+                link.symlink_to(objects["original"])
+                return is_done
+
+            monkeypatch.setattr(deletion, "_delete_chunk", then_turned)
+            with pytest.raises(StorageError, match="finds another store at file:///"):
+                collector.sweep(mark, objects_per_request=1, requests_at_once=1)
+        assert repository.read("live") == b"live"
+        assert {garbage, live} <= repository.objects()
 
 
 def test_no_stage_goes_on_with_another_server_than_its_run_began_with(

@@ -103,8 +103,9 @@ def active_ranges(
     graph = history_so_far(context, run) if graph is None else graph
     if rules is None:
         if not uncommitted.manifest.facts.get("files"):
-            # Otherwise a file was read that the server has just written.
-            refuse_other_store(server, run.repository, context.open_store(run.store))
+            # Otherwise a file was read that the server has just written. With the client that reads what is referenced:
+            # a new one may have other credentials.
+            refuse_other_store(server, run.repository, worker_store(run.store))
         # Before the files are listed: the list of files must have the metarange of every commit older than it.
         refs = server.heads_of(run.repository)
         named = _metaranges_of_refs(run, server, graph, refs)

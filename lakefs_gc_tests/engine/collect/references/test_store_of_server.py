@@ -13,8 +13,9 @@ from lakefs_gc.engine.collect.references.store_of_server import WITNESSES
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import LakeFSGCError, SafetyError, ServerUnavailableError, StorageError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.storage.base import Deletion
+from lakefs_gc.storage.base import Deletion, ObjectStore
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
@@ -72,6 +73,21 @@ def test_a_sweep_in_the_store_of_another_installation(
     with pytest.raises(SafetyError, match="is another one than"):
         collector.sweep(mark)
     assert repository.store.stat_many([garbage])
+
+
+def test_the_proof_is_of_the_client_that_reads(
+    spark: SparkSession, of_copy: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one may reach another store: its credentials are read anew."""
+    collector = Collector(spark, of_copy)
+    collector.collect(until="uncommitted")
+
+    def opened_anew(location: StoreLocation) -> ObjectStore:
+        raise AssertionError(f"another client of {location.url}")
+
+    monkeypatch.setattr("lakefs_gc_tests.support.collector.open_store", opened_anew)
+    with pytest.raises(SafetyError, match="is another one than"):
+        collector.materialize("active_ranges")
 
 
 def behind(proxy: LakeFSProxy, lake: Lake) -> LakeFSClient:
