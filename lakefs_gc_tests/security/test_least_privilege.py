@@ -29,6 +29,7 @@ LAKEFS_ACTIONS: dict[str, list[tuple[str, str]]] = {
     r"GET /repositories/(?P<repo>[^/]+)/refs/[^/]+/objects/ls": [("fs:ListObjects", "")],
     r"GET /repositories/(?P<repo>[^/]+)/branches/[^/]+/diff": [("fs:ListObjects", "")],
     r"GET /repositories/(?P<repo>[^/]+)/refs/[^/]+/objects(/stat)?": [("fs:ReadObject", "/object/path")],
+    r"GET /repositories/(?P<repo>[^/]+)/metadata/object/range/.+": [("fs:ListObjects", ""), ("fs:ReadRepository", "")],
     r"GET /repositories/(?P<repo>[^/]+)/settings/gc_rules": [("retention:GetGarbageCollectionRules", "")],
     r"(GET|POST) /repositories/(?P<repo>[^/]+)/gc/prepare_commits(/async|/status)?": [
         ("retention:PrepareGarbageCollectionCommits", "")

@@ -36,6 +36,7 @@ from lakefs_gc.engine.spark.witness import Witness, write_witness
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker
 from lakefs_gc.engine.undo.backup_contents import RECORD, lost_copies, read_records
 from lakefs_gc.engine.undo.copy_object import Planned, copy_one
+from lakefs_gc.engine.undo.proved_store import refuse_mirror
 from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import (
     BackupError,
@@ -98,17 +99,19 @@ def backup(
     ``store`` is the namespace, ``location`` comes from ``open_backup_location``. Raises ``MarkError`` before
     the first copy if the mark's parts do not hold the objects that its manifest counts. Raises ``BackupError`` as
     ``begin_backup``, instead of replacing a complete backup of this mark by one with fewer copies, and if this process
-    does not see what the workers wrote. Raises ``StorageError`` if a worker has another store than this process.
+    does not see what the workers wrote. Raises ``StorageError`` if a worker has another store than this process, and as
+    ``refuse_mirror`` before the first copy.
     """
     spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
+    namespace, target = context.open_store(store), context.open_store(location)
+    refuse_mirror(context, mark.repository, namespace, "back up again")
     server = _server_of(context, mark)
-    target = context.open_store(location)
     write_marker(target)
     paths, earlier = begin_backup(target, mark, server, clock)
-    note_backup_place(context.open_store(store), mark, location.url)
+    note_backup_place(namespace, mark, location.url)
     copies = write_witness(target, paths.workers)
-    originals = write_witness(context.open_store(store), MarkPaths.of(mark.mark_id).passes)
+    originals = write_witness(namespace, MarkPaths.of(mark.mark_id).passes)
     recorded = _read_records(spark, copies, paths, cores)
     slashed = _keep_plan(context, store, mark, recorded, run_key)
     plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
@@ -156,13 +159,14 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
         # A copy that was compared only by its size is compared with its original, should that exist again.
         recorded.select(
             "address",
-            F.col("size").alias("recorded_size"),
+            F.when(F.col("outcome") == COPIED, F.col("size")).alias("recorded_size"),
             F.when(F.col("proof") != SIZE_ONLY, F.col("outcome")).alias("recorded"),
         ),
         "address",
         "left",
     )
-    plan = plan.withColumn("size", F.coalesce("recorded_size", "size"))
+    # Only a mark of lakeFS's own client has no sizes. Then a copy of an earlier backup shows them.
+    plan = plan.withColumn("size", F.coalesce("size", "recorded_size"))
     manifest = context.workspace.write(
         context.spark,
         run_key,

@@ -18,6 +18,10 @@ class Planned:
     size: int | None
     recorded: str | None
 
+    def has_size(self, size_bytes: int) -> bool:
+        """Return whether an object or copy of this size may be the one that was marked."""
+        return self.size in (None, size_bytes)
+
 
 @dataclass(frozen=True)
 class CopyRecord:
@@ -47,28 +51,32 @@ def copy_one(
     try:
         if planned.recorded == COPIED:
             facts = target.content_facts(copy)
-            if facts is not None and planned.size in (None, facts.size_bytes):
+            if facts is not None and planned.has_size(facts.size_bytes):
                 return None, None
             if namespace.content_facts(address) is None:
                 error = "neither the original nor the copy that was recorded exists"
                 return CopyRecord(address, planned.size, FAILED, error=error), None
         proof, original, _ = same_content(namespace, address, target, copy)
-        if original is not None and proof is None:
+        if original is not None and proof is None and planned.has_size(original.size_bytes):
             namespace.copy_to(address, target, copy)
             proof, original, _ = same_content(namespace, address, target, copy)
         if original is None:
             return _without_original(target, copy, planned), None
-        return _proved(address, original.size_bytes, proof), None
+        return _proved(planned, original.size_bytes, proof), None
     except ObjectNotFoundError as not_found:
         return _gone_or_failed(namespace, target, copy, planned, not_found)
     except LakeFSGCError as failure:
         return CopyRecord(address, planned.size, FAILED, error=failure.message), failure
 
 
-def _proved(address: str, size_bytes: int, proof: Proof | None) -> CopyRecord:
+def _proved(planned: Planned, size_bytes: int, proof: Proof | None) -> CopyRecord:
+    if not planned.has_size(size_bytes):
+        # lakeFS never changes an object, and the sweep deletes this one as the mark describes it.
+        error = f"the object has {size_bytes:,} bytes, but {planned.size:,} in the mark: make a new mark"
+        return CopyRecord(planned.address, planned.size, FAILED, error=error)
     if proof is None:
-        return CopyRecord(address, size_bytes, FAILED, error="the copy differs from the original")
-    return CopyRecord(address, size_bytes, COPIED, str(proof), f"{proof.algorithm}:{proof.checksum}")
+        return CopyRecord(planned.address, size_bytes, FAILED, error="the copy differs from the original")
+    return CopyRecord(planned.address, size_bytes, COPIED, str(proof), f"{proof.algorithm}:{proof.checksum}")
 
 
 def _gone_or_failed(
@@ -95,7 +103,7 @@ def _without_original(target: ObjectStore, copy: str, planned: Planned) -> CopyR
     facts = target.content_facts(copy)
     if facts is None:
         return CopyRecord(planned.address, planned.size, ALREADY_GONE)
-    if planned.size not in (None, facts.size_bytes):
+    if not planned.has_size(facts.size_bytes):
         error = f"the original does not exist, and its copy has {facts.size_bytes:,} bytes instead of {planned.size:,}"
         return CopyRecord(planned.address, planned.size, FAILED, error=error)
     return CopyRecord(planned.address, facts.size_bytes, COPIED, SIZE_ONLY, best_checksum(target, copy, facts))

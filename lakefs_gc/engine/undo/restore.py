@@ -37,6 +37,7 @@ from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.witness import Witness, write_witness
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
+from lakefs_gc.engine.undo.proved_store import refuse_mirror
 from lakefs_gc.engine.undo.restore_source import RestoreSource, refuse_pruning
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
@@ -173,13 +174,14 @@ def restore(
 
     Raises ``RestoreIncompleteError`` if a delete of a sweep that seemed dead ended during the restore, ``BackupError``
     while a pruning may delete copies, and ``StorageError`` if a worker has another store at the namespace than this
-    process.
+    process. Raises as ``refuse_mirror`` before anything is written, and the sweep stopped.
     """
     backup, location, store = source.backup, source.location, source.store
     server, workspace = context.server, context.workspace
     spark, cores = context.spark, context.cores
     began_at = context.clock()
     run_key = f"{new_run_key(backup.repository, began_at)}-restore"
+    refuse_mirror(context, backup.repository, context.open_store(store), "restore again")
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
     refuse_pruning(context.open_store(location), backup)
     if store.url.startswith(SCHEME):  # elsewhere, an upload that did not end may be of lakeFS

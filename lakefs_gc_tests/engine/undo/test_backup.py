@@ -227,6 +227,7 @@ def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
         "work_url": f"file://{tmp_path}/work-of-the-other",
         "run_key": collector.run_key,
         "spark": spark_config,
+        "server": repository.lake.credentials.model_dump(),
     }
     (tmp_path / "task.json").write_text(json.dumps(task))
     command = [sys.executable, "-m", "lakefs_gc_tests.support.backup_process", str(tmp_path / "task.json")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.mutants.mutant import Mutant
+from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -22,6 +22,50 @@ MUTANTS: tuple[Mutant, ...] = (
         "if seen is None:",
         "engine/collect/references/test_store_of_server.py",
         "shows_no_store",
+    ),
+    Mutant(
+        12,
+        "a backup reads the store of the server",
+        "engine/undo/backup.py",
+        '    refuse_mirror(context, mark.repository, namespace, "back up again")\n',
+        "",
+        "engine/undo/test_proved_store.py",
+        "because_a_mirror",
+    ),
+    Mutant(
+        12,
+        "a restore writes to the store of the server",
+        "engine/undo/restore.py",
+        '    refuse_mirror(context, backup.repository, context.open_store(store), "restore again")\n',
+        "",
+        "engine/undo/test_proved_store.py",
+        "restored_to_a_mirror",
+    ),
+    Mutant(
+        12,
+        "a backup or restore with an older server finds the list that it has just written",
+        "engine/undo/proved_store.py",
+        "return bool(folder and store.stat_many([key]))",
+        "return True",
+        "engine/undo/test_proved_store.py",
+        "older_server",
+    ),
+    Mutant(
+        12,
+        "a backup or restore with an older server that writes no list does not begin",
+        "engine/undo/proved_store.py",
+        "        return False\n",
+        "        return True\n",
+        "engine/undo/test_proved_store.py",
+        "older_server",
+    ),
+    never(
+        12,
+        "an object of another size than in the mark is not backed up",
+        "engine/undo/copy_object.py",
+        "not planned.has_size(size_bytes)",
+        "engine/undo/test_proved_store.py",
+        "another_size",
     ),
     Mutant(
         12,
