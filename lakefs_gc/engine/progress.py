@@ -36,6 +36,7 @@ _TITLES = {
     "sweep_approval": "checking the approval",
     "waiting_for_commits": "waiting until commits in progress have ended",
     "backup_plan": "reading the mark",
+    "backup_outcomes": "reading the outcomes",
     "backup": "copying objects to the backup",
     "sweep_marked": "reading the mark",
     "sweep_left": "reading the mark",

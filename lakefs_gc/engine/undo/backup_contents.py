@@ -113,6 +113,9 @@ def refuse_lost_copies(store: ObjectStore, backup: Backup) -> None:
 def lost_copies(store: ObjectStore, backup: Backup) -> tuple[int, str]:
     """Return how many copies the backup location lacks, or has with another size, and the address of one of them.
 
+    An object that the manifest counts as copied, and the contents do not, has no copy that anybody looks for: it is
+    lost, too.
+
     Numbers of objects and bytes would not show that: a file that somebody puts beside the copies makes up for a lost
     one. So each copy is looked for by a hash of its name and size, of which a process keeps eight bytes for a copy.
     """
@@ -120,15 +123,16 @@ def lost_copies(store: ObjectStore, backup: Backup) -> tuple[int, str]:
     converts = with_slashes("\\", store.location.url) == "/"
     copies = [_hashes(batch, hash_key, converts=converts) for batch in _listed(store, backup.paths.objects)]
     there = np.unique(np.concatenate([np.empty(0, np.uint64), *copies]))
-    lost, example = 0, ""
+    lost, example, uncounted = 0, "", backup.objects
     for part in backup.parts:
         copied = read_contents(store, part)
         copied = copied.filter(pc.equal(copied["outcome"], COPIED))
+        uncounted -= copied.num_rows
         is_lost = ~np.isin(_hashes(copied, hash_key, converts=converts), there)
         if is_lost.any():
             lost += int(is_lost.sum())
             example = copied["address"][int(is_lost.argmax())].as_py()
-    return lost, example
+    return (lost, example) if lost or not uncounted else (abs(uncounted), backup.paths.manifest)
 
 
 def _listed(store: ObjectStore, folder: str) -> Iterator[pa.RecordBatch]:

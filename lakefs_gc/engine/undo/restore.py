@@ -83,8 +83,8 @@ _PROBLEMS_SHOWN = 10
 class RestoreResult:
     """The objects and bytes of a restore by outcome, and how the outcomes were proved.
 
-    ``record_url`` is the file beside the backup that has this result, and ``digest`` is the digest of that file. The
-    other fields count objects, except ``unreadable_metadata``:
+    ``record_url`` is the file beside the backup that has this result, and ``digest`` is the digest of that file.
+    ``prefix`` is what was requested; empty: all. The other fields count objects, except ``unreadable_metadata``:
 
     - ``read_through_lakefs``: read through the API, where a commit shows them
     - ``shown_by_no_commit``: proved at the store alone
@@ -92,7 +92,8 @@ class RestoreResult:
     - ``unreadable_metadata``: ranges and metaranges that could not be read. Objects that only they refer to count as
       shown by no commit, and are not restored by a prefix of paths
     - ``without_copy``: objects of the mark of which the backup has no copy, because they did not exist
-    - ``not_requested``: objects of the backup outside the prefix
+    - ``not_requested``: objects of the backup outside the prefix. Without a prefix, the manifest of the backup counts
+      them, and its contents do not list them
     """
 
     mark_id: str
@@ -105,6 +106,7 @@ class RestoreResult:
     unreadable_metadata: int = 0
     without_copy: int = 0
     not_requested: int = 0
+    prefix: str = ""
     errors: list[dict[str, str | int]] = field(default_factory=list)
     record_url: str = ""
     digest: str = ""
@@ -130,6 +132,15 @@ class RestoreResult:
                 "objects, which did not exist when it was made",
                 remedy="Look for copies in versions of the storage namespace, in another backup, or in a backup of the "
                 "store itself",
+                result=asdict(self),
+            )
+        if self.not_requested and not self.prefix:
+            raise RestoreIncompleteError(
+                f"{sum(self.objects.values()):,} objects of mark {self.mark_id} are restored or have an error, but the "
+                f"manifest of its backup counts {sum(self.objects.values()) + self.not_requested:,} copies: its "
+                "contents are of another time",
+                remedy="The copies are in the folder objects/ of the backup, under their addresses: copy those that "
+                "are missing manually (docs/guides/backup-and-restore.md)",
                 result=asdict(self),
             )
         missing, unreadable = self.missing, self.unreadable
@@ -202,7 +213,7 @@ def restore(
     with driver_errors():
         record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), originals, records)
         record_restore_end(spark, store, backup.mark_id, records, cores)
-    result = _counted(backup, done)
+    result = _counted(backup, done, prefix)
     _count_unreadable_metadata(result, located)
     _prove(result, done, where_shown, context.open_store(store), server)
     # At the very end: a delete that ended late may have deleted what was proved.
@@ -281,8 +292,9 @@ def _restore_one(
 # -- the proof ------------------------------------------------------------------------------------------------
 
 
-def _counted(backup: Backup, done: DataFrame) -> RestoreResult:
-    result = RestoreResult(backup.mark_id, backup.repository, dict.fromkeys(OUTCOMES, 0), dict.fromkeys(OUTCOMES, 0))
+def _counted(backup: Backup, done: DataFrame, prefix: str) -> RestoreResult:
+    nothing = dict.fromkeys(OUTCOMES, 0)
+    result = RestoreResult(backup.mark_id, backup.repository, {**nothing}, {**nothing}, prefix=prefix)
     with driver_errors():
         for row in (
             done.groupBy("outcome").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("size")).collect()

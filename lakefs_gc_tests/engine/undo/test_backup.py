@@ -181,15 +181,10 @@ def test_a_store_that_is_down_ends_the_backup(
         assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
 
 
-@pytest.mark.of_ci("2-account for 0 of 2")
-@pytest.mark.parametrize(
-    ("number", "complaint"),
-    [(2, "account for 0 of 2"), (3, "0 of 2 objects of mark .* were written")],
-)
 def test_records_that_a_listing_leaves_out_make_no_backup(
-    spark: SparkSession, repository: LakeRepository, store_in_s3: StoreInS3, number: int, complaint: str
+    spark: SparkSession, repository: LakeRepository, store_in_s3: StoreInS3
 ) -> None:
-    """The first listing is that of the plan; then the records are counted, and then they are written down."""
+    """The first listing is that of the plan, and the second one that of the outcomes."""
     collector, place = Collector(spark, repository), Backups(StoreLocation("s3://bucket/backups"))
     mark = collector.mark_objects(*strays(repository, KEYS[:2]))
     listings: list[Request] = []
@@ -198,10 +193,10 @@ def test_records_that_a_listing_leaves_out_make_no_backup(
         if request.operation != "ListObjectsV2" or "/records/" not in request.query["prefix"]:
             return None
         listings.append(request)
-        return Answer(body=LevelledS3().page({"prefix": "nothing"}).encode()) if len(listings) == number else None
+        return Answer(body=LevelledS3().page({"prefix": "nothing"}).encode()) if len(listings) == 2 else None
 
     store_in_s3.server.faults.append(forget)
-    with pytest.raises(BackupIncompleteError, match=complaint):
+    with pytest.raises(BackupIncompleteError, match="account for 0 of 2"):
         place.back_up(spark, collector, mark)
     with pytest.raises(BackupError, match="no complete backup"):
         place.manifest_of(mark)
