@@ -113,8 +113,7 @@ def backup(
     copies = write_witness(target, paths.workers)
     originals = write_witness(namespace, MarkPaths.of(mark.mark_id).passes)
     recorded = _read_records(spark, copies, paths, cores)
-    slashed = _keep_plan(context, store, mark, recorded, run_key)
-    plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
+    plan, slashed = _keep_plan(context, store, mark, recorded, run_key)
     if slashed and with_slashes("\\", location.url) == "/":
         _refuse_copies_of_one_name(plan, mark, location)
     with driver_errors(), RUN_PROGRESS.step("backup", ("objects", mark.candidates)):
@@ -156,8 +155,13 @@ def _server_of(context: RunContext, mark: Mark) -> dict[str, str]:
     return asdict(ServerIdentity.of(context.server, context.server.repository(mark.repository)))
 
 
-def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: DataFrame, run_key: str) -> int:
-    """Write the plan of a backup to the workspace, and return how many addresses in it have backslashes."""
+def _keep_plan(
+    context: RunContext, store: StoreLocation, mark: Mark, recorded: DataFrame, run_key: str
+) -> tuple[DataFrame, int]:
+    """Write the plan of a backup to the workspace; return it, and how many addresses in it have backslashes.
+
+    Raises ``InputOrderError`` if it is that of another process by then. Two machines may have runs of one name.
+    """
     plan = read_marked(context.spark, store, mark).join(
         # A copy that was compared only by its size is compared with its original, should that exist again.
         recorded.select(
@@ -170,7 +174,7 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
     )
     # Only a mark of lakeFS's own client has no sizes. Then a copy of an earlier backup shows them.
     plan = plan.withColumn("size", F.coalesce("size", "recorded_size"))
-    manifest = context.workspace.write(
+    kept = context.workspace.keep(
         context.spark,
         run_key,
         "backup_plan",
@@ -183,7 +187,9 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
                 "slashed": F.count_if(F.col("address").contains("\\")),
             },
         ),
+        _PLAN,
     )
+    manifest = kept.manifest
     if manifest.rows != mark.candidates or manifest.facts["misplaced"]:
         raise MarkError(
             f"The manifest of mark {mark.mark_id} counts {mark.candidates:,} objects, but its files hold "
@@ -191,7 +197,7 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
             "collected",
             remedy="Do not sweep this mark. Run `lakefs-gc mark` for a new one",
         )
-    return int(manifest.facts["slashed"])
+    return kept.dataframe, int(manifest.facts["slashed"])
 
 
 def _refuse_copies_of_one_name(plan: DataFrame, mark: Mark, location: StoreLocation) -> None:

@@ -17,7 +17,9 @@ from lakefs_gc.engine.undo import backup as stage
 from lakefs_gc.engine.undo.backup_contents import RECORD, read_contents, refuse_lost_copies
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
-from lakefs_gc.errors import BackupError, BackupIncompleteError, RestoreIncompleteError
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace
+from lakefs_gc.errors import BackupError, BackupIncompleteError, InputOrderError, RestoreIncompleteError
 from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
@@ -101,3 +103,29 @@ def test_a_manifest_of_other_contents_is_not_complete(
     with pytest.raises(RestoreIncompleteError, match="manifest of its backup counts 6 copies") as incomplete:
         result.raise_if_incomplete()
     assert "copy those that are missing manually" in incomplete.value.remedy
+
+
+def test_the_plan_of_another_mark_is_not_carried_out(
+    spark: SparkSession, repository: LakeRepository, place: Backups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run has the same name in a workspace that both machines use, and its mark as many objects."""
+    collector, mark = marked(spark, repository)
+    others = [(repository.put_stray(f"data/s/theirs-{number}"), 5, None) for number in range(len(KEYS))]
+    real, written = Workspace.write, list[str]()
+
+    def write(
+        workspace: Workspace, spark: SparkSession, run_key: str, stage: str, output: StageOutput
+    ) -> DatasetManifest:
+        manifest = real(workspace, spark, run_key, stage, output)
+        if stage == "backup_plan" and not written:
+            written.append(stage)
+            theirs = spark.createDataFrame(others, "address string, size long, recorded string")
+            real(workspace, spark, run_key, stage, replace(output, dataframe=theirs))
+        return manifest
+
+    monkeypatch.setattr(Workspace, "write", write)
+    with pytest.raises(InputOrderError, match=r"backup_plan of run .* was written by another process"):
+        place.back_up(spark, collector, mark)
+    assert place.copies(mark) == {}
+    place.back_up(spark, collector, mark).result.raise_if_incomplete()
+    assert set(place.copies(mark)) == set(KEYS)

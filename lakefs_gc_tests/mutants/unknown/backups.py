@@ -126,6 +126,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
+        "a backup copies its own plan, and not what another process has written in its place",
+        "engine/workspace/workspace.py",
+        "dataset.manifest.materialization_id != written.materialization_id",
+        "engine/undo/test_backups_at_once.py",
+        "plan_of_another_mark",
+    ),
+    never(
+        12,
         "a manifest is not replaced by one with fewer copies",
         "engine/undo/backup.py",
         "earlier and earlier.objects > manifest.objects",
