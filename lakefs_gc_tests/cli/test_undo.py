@@ -12,6 +12,7 @@ import pytest
 from lakefs_gc.demo.story import REPOSITORY, Storyteller
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc_tests.support.commands import Run
+from lakefs_gc_tests.support.former_records import former_backup
 
 
 @pytest.fixture
@@ -89,6 +90,10 @@ def test_back_up_sweep_restore(
     kept = run("backups", "--prune", "--json").json()
     assert (kept["removed"], len(kept["backups"])) == ([], 1)
     configure(tmp_path, f'url = "file://{place}"\nkeep_days = 0.00001\n')
+    assert run("backups", "--prune", "--json").json()["removed"] == [], "it is kept for as long as it recorded"
+    for record in ("backup.json", "began.json"):
+        file = place / REPOSITORY / mark_id / record
+        file.write_bytes(former_backup(file.read_bytes()))
     time.sleep(1)
     # Where the mark is not found, nobody can tell, and the backup stays.
     namespace = tmp_path / "objects" / REPOSITORY

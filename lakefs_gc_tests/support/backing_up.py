@@ -47,8 +47,8 @@ class Backups:
         section = BackupSettings.model_validate({"url": self.location.url, **changes})
         return collector.settings.model_copy(update={"backup": section})
 
-    def back_up(self, spark: SparkSession, collector: Collector, mark: Mark) -> BackedUp:
-        settings = self.settings(collector)
+    def back_up(self, spark: SparkSession, collector: Collector, mark: Mark, **changes: object) -> BackedUp:
+        settings = self.settings(collector, **changes)
         output, result = backup(
             collector.context_with(backup=settings.backup),
             collector.repository.location,

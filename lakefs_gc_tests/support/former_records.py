@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+from lakefs_gc.formats.durable_record import as_written, digest_of
+
 _FORMER_NAMES = {
     "no_object_kept_unverified": "nothing_shielded",
     "live_objects_exist": "live_objects_are_there",
@@ -29,3 +31,13 @@ def former_mark(manifest: bytes, version: int) -> bytes:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
     content["digest"] = "sha256:" + hashlib.sha256(canonical).hexdigest()
     return json.dumps(content, indent=2, sort_keys=True).encode()
+
+
+def former_backup(record: bytes) -> bytes:
+    """Return the manifest of a backup, or the note of its begin, as version 2 wrote it: without ``keep_days``."""
+    content = json.loads(record)
+    del content["keep_days"]
+    content["schema_version"] = 2
+    if "digest" in content:
+        content["digest"] = digest_of(content)
+    return as_written(content, sort_keys="digest" in content)

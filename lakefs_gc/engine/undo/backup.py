@@ -24,7 +24,15 @@ from pyspark.sql import functions as F
 from lakefs_gc import __version__
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records.backups.location import begin_backup
-from lakefs_gc.engine.records.backups.manifest import COPIED, FAILED, OUTCOMES, SIZE_ONLY, Backup, BackupPaths
+from lakefs_gc.engine.records.backups.manifest import (
+    COPIED,
+    FAILED,
+    OUTCOMES,
+    SIZE_ONLY,
+    Backup,
+    BackupPaths,
+    BackupStart,
+)
 from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.engine.records.backups.notes import note_backup_place
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
@@ -108,7 +116,8 @@ def backup(
     refuse_mirror(context, mark.repository, namespace, "back up again")
     server = _server_of(context, mark)
     write_marker(target)
-    paths, earlier = begin_backup(target, mark, server, clock)
+    note, earlier = begin_backup(target, mark, server, clock, context.settings.backup.keep_days)
+    paths = BackupPaths(mark.repository, mark.mark_id)
     note_backup_place(namespace, mark, location.url)
     copies = write_witness(target, paths.workers)
     originals = write_witness(namespace, MarkPaths.of(mark.mark_id).passes)
@@ -133,7 +142,7 @@ def backup(
         result = _result(mark, outcomes)
         if not result.objects[FAILED]:
             parts = _write_contents(copies, paths, outcomes, mark.candidates)
-            manifest = _manifest(mark, server, parts, result, clock)
+            manifest = _manifest(mark, note, parts, result, clock)
             _refuse_fewer_copies(target, manifest, earlier)
             _refuse_unseen_copies(target, manifest)
             target.put(paths.manifest, manifest.to_json())
@@ -330,9 +339,7 @@ def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:
     return BackupResult(mark.mark_id, objects, size_bytes, dict(sorted(proofs.items())), None)
 
 
-def _manifest(
-    mark: Mark, server: dict[str, str], parts: tuple[MarkPart, ...], result: BackupResult, clock: Clock
-) -> Backup:
+def _manifest(mark: Mark, note: BackupStart, parts: tuple[MarkPart, ...], result: BackupResult, clock: Clock) -> Backup:
     if sum(part.objects for part in parts) != mark.candidates:
         raise BackupIncompleteError(
             f"Only {sum(part.objects for part in parts):,} of {mark.candidates:,} objects of mark {mark.mark_id} were "
@@ -350,7 +357,8 @@ def _manifest(
         copied_bytes=result.size_bytes[COPIED],
         proofs=result.proofs,
         version=__version__,
-        server=server,
+        server=note.server,
+        keep_days=note.keep_days,
     ).sealed()
 
 

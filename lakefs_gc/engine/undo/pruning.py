@@ -1,5 +1,7 @@
 """Removes backups after ``backup.keep_days``, counted from the end of the mark's sweep, or from its last restore.
 
+The days are those of the settings, or those that the backup recorded when it was made, if these are more.
+
 So deleted objects can be restored for that long. A backup stays while its mark, or a part of it, is approved and not
 swept, or while a sweep or a restore of the mark has begun and not ended. The approvals, the ledger, the claims, the
 summaries of the sweeps and the log of the restores lie beside the mark, in the namespace that the backup records: two
@@ -15,13 +17,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import chain, islice
 
 from lakefs_gc.engine.records.backups.location import ListedBackup, list_backups, repositories_in
-from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
 from lakefs_gc.engine.records.backups.removal import Removal
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
@@ -29,7 +31,7 @@ from lakefs_gc.engine.records.restore_log import unended_restores
 from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.engine.undo.swept_elsewhere import refuse_swept_elsewhere
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
-from lakefs_gc.errors import BackupError, LakeFSGCError
+from lakefs_gc.errors import BackupError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
@@ -37,6 +39,7 @@ from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, 
 logger = logging.getLogger(__name__)
 
 _DELETES_AT_ONCE = 1000
+_MOST_DAYS = 1_000_000  # of more, no time can be computed
 _DELETE_IT = "If you no longer need this backup, delete its folder in the backup location"
 
 
@@ -64,8 +67,9 @@ def prune_backups(
     """Remove the backups of a repository that are older than ``keep_days``, and what killed backups of it left.
 
     An empty ``repository`` stands for all that have, or had, a backup in the location. ``store`` is the backup
-    location; ``open_namespace`` opens the store of a namespace, given its URL. ``endpoint_url`` is that
-    of the lakeFS server: backups that record another one stay. A backup that cannot be removed counts as kept.
+    location, and ``keep_days`` is of the settings; ``open_namespace`` opens the store of a namespace, given its URL.
+    ``endpoint_url`` is that of the lakeFS server: backups that record another one stay. A backup that cannot be removed
+    counts as kept.
     """
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
@@ -86,7 +90,10 @@ def prune_backups(
             # A backup that was begun again needs the copies, whether it has a manifest or not.
             begun = store.stat_many([listed.paths.began]).values()
             found = _kept_since(listed, max([made_at, *(note.last_modified for note in begun)]), open_once)
-            if not found or found.kept_since + timedelta(days=keep_days) > now:
+            if not found:
+                return None
+            found = replace(found, keep=_keep_of(store, listed, keep_days))
+            if found.kept_since + found.keep > now:
                 return None
             _refuse_unended_restore(open_once(listed.namespace), found.restores)
             return found
@@ -101,7 +108,7 @@ def prune_backups(
                     listed.paths,
                     partial(open_once, listed.namespace),
                     since=found.kept_since,
-                    keep=timedelta(days=keep_days),
+                    keep=found.keep,
                     now=now,
                     remedy=_DELETE_IT,
                 )
@@ -158,11 +165,28 @@ def _refuse_unended_restore(namespace: ObjectStore, files: Mapping[str, datetime
 
 @dataclass(frozen=True)
 class _Look:
-    """From when ``keep_days`` of a backup count, whether lakefs-gc swept all of its mark, and the files of restores."""
+    """From when the days of a backup count, whether lakefs-gc swept all of its mark, and the files of restores.
+
+    ``keep`` is for how long the backup stays.
+    """
 
     kept_since: datetime
     is_swept: bool
     restores: dict[str, datetime]
+    keep: timedelta = timedelta(0)
+
+
+def _keep_of(store: ObjectStore, listed: ListedBackup, keep_days: float) -> timedelta:
+    """Return for how long a backup stays: for the most of these days, and those that its records have.
+
+    The machine that prunes may have other settings than the one that made the backup, or is making it now. Raises what
+    reading the note of the begin raises, also for a damaged one.
+    """
+    try:
+        noted = BackupStart.from_json(store.read(listed.paths.began), listed.paths.began).keep_days
+    except ObjectNotFoundError:
+        noted = None
+    return timedelta(days=min(max(keep_days, listed.keep_days, noted or 0), _MOST_DAYS))
 
 
 def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callable[[str], ObjectStore]) -> _Look | None:

@@ -189,12 +189,12 @@ def test_a_backup_of_an_earlier_version_names_no_server_and_continues(
     collector, mark = backed_up(spark, repository, place)
     paths = BackupPaths("lake", mark.mark_id)
     content = read_backup(place.store, paths).content()
-    assert content.pop("server") == mark.run["server"]
+    assert (content.pop("server"), content.pop("keep_days")) == (mark.run["server"], 30)
     del content["schema_version"]
     content = content | {"format_version": 1, "digest": ""}
     earlier = as_written(content | {"digest": digest_of(content)}, sort_keys=True)
     place.store.put(paths.manifest, earlier)
-    assert read_backup(place.store, paths).server is None
+    assert (read_backup(place.store, paths).server, read_backup(place.store, paths).keep_days) == (None, None)
     place.back_up(spark, collector, mark)
     assert read_backup(place.store, paths).server == mark.run["server"]
 

@@ -59,7 +59,7 @@ class Scene:
 
     def begin_backup(self) -> None:
         """The first requests of a backup; pruning happens 31 days later."""
-        begin_backup(self.place.store, self.mark, dict(self.mark.run["server"]), utc_now)
+        begin_backup(self.place.store, self.mark, dict(self.mark.run["server"]), utc_now, _DAYS)
         self.written(self.paths.began, timedelta(days=_DAYS + 1))
 
     def begin_sweep(self) -> None:

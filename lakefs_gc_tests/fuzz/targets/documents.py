@@ -102,7 +102,8 @@ def _backup_seeds() -> list[bytes]:
         version="0",
     )
     written = backup.sealed().to_json()
-    of_version_1 = {k: v for k, v in json.loads(written).items() if k not in ("schema_version", "server")}
+    newer = ("schema_version", "server", "keep_days")
+    of_version_1 = {k: v for k, v in json.loads(written).items() if k not in newer}
     of_version_1["format_version"] = 1
     of_version_1["digest"] = digest_of(of_version_1)
     return [written, as_written(of_version_1, sort_keys=True)]

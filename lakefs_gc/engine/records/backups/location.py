@@ -116,8 +116,8 @@ class ListedBackup:
     """One backup in a listing. ``problem`` is why it is incomplete, or empty; then the numbers are zero.
 
     ``namespace`` is that of the mark; empty if it is unknown. ``misplaced`` is why the records do not show that the
-    folder is the one of this backup: somebody may have moved or copied it. ``server`` is the URL of the lakeFS server;
-    empty if an earlier version made the backup.
+    folder is the one of this backup: somebody may have moved or copied it. ``server`` is the URL of the lakeFS server,
+    and ``keep_days`` for how long the backup is kept at least; empty and 0 if an earlier version made it.
     """
 
     repository: str
@@ -130,6 +130,7 @@ class ListedBackup:
     problem: str = ""
     misplaced: str = ""
     server: str = ""
+    keep_days: float = 0
 
     @property
     def paths(self) -> BackupPaths:
@@ -166,7 +167,11 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
         if not start:
             return unfinished
         return replace(
-            unfinished, namespace=start.namespace, misplaced=misplaced(start, paths), server=_endpoint_of(start)
+            unfinished,
+            namespace=start.namespace,
+            misplaced=misplaced(start, paths),
+            server=_endpoint_of(start),
+            keep_days=start.keep_days or 0,
         )
     if why := misplaced(backup, paths):
         return ListedBackup(
@@ -181,6 +186,7 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
         backup.mark_digest,
         backup.namespace,
         server=_endpoint_of(backup),
+        keep_days=backup.keep_days or 0,
     )
 
 
@@ -232,11 +238,12 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
 
 
 def begin_backup(
-    store: ObjectStore, mark: Mark, server: dict[str, str], now: Callable[[], datetime]
-) -> tuple[BackupPaths, Backup | None]:
+    store: ObjectStore, mark: Mark, server: dict[str, str], now: Callable[[], datetime], keep_days: float
+) -> tuple[BackupStart, Backup | None]:
     """Write the note that a backup of a mark has begun, by which it is not pruned now, and later if it does not end.
 
-    Return its paths, and its manifest if the mark has a complete backup. ``server`` is the ``ServerIdentity`` as JSON.
+    Return the note, and the manifest if the mark has a complete backup. ``server`` is the ``ServerIdentity`` as JSON. A
+    backup that is continued is kept for as many days as it was begun with, if ``keep_days`` are fewer.
 
     Raises ``BackupError`` if the folder has a backup of another mark, or of an unknown one. Marks of lakeFS's client
     may have the same id: on two servers, or because a setting (``lakefs.gc.mark_id``) names them all alike. Also raises
@@ -250,10 +257,11 @@ def begin_backup(
             remedy="Move that folder out of the folder of the repository, or set backup.url to a location that only "
             "this server uses. Then back up again",
         )
-    note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository, server)
+    days = max(keep_days, (found.keep_days if found else None) or 0)
+    note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository, server, days)
     store.put(paths.began, note.to_json())
     refuse_removal(store, paths)
-    return paths, found if isinstance(found, Backup) else None
+    return note, found if isinstance(found, Backup) else None
 
 
 def _record_in(store: ObjectStore, paths: BackupPaths) -> Backup | BackupStart | None:

@@ -44,8 +44,9 @@ MANIFEST, BEGAN, OBJECTS = "backup.json", "began.json", "objects/"
 FOLDERS = (OBJECTS, "records/", "contents/", "workers/", "restores/", "removals/")
 """What is in the folder of a backup. ``MANIFEST`` and ``BEGAN`` are its records."""
 
-_VERSION = 2
-"""The version of manifests and notes. Those of version 1 do not name the server, and the notes no repository."""
+_VERSION = 3
+"""The version of manifests and notes. Those of version 1 do not name the server, and the notes no repository. Those of
+version 2 do not say for how long the backup is kept."""
 _UNFINISHED = re.compile(rf"([^/]+)/([^/]+)/(?:objects/.+|(?:.+/)?{TEMPORARY.pattern})", re.DOTALL)
 """The keys of writes of a backup that did not end: only copies are uploaded in parts, all else is one request."""
 
@@ -124,7 +125,8 @@ class BackupPaths:
 class Backup(SealedRecord):
     """The manifest of a complete backup. ``outcomes`` and ``proofs`` count objects; ``digest`` covers the rest.
 
-    ``server`` is the ``ServerIdentity`` of the mark as JSON; None if an earlier version wrote the manifest.
+    ``server`` is the ``ServerIdentity`` of the mark as JSON, and ``keep_days`` for how long the backup is kept at
+    least, whatever the settings of the machine that prunes are. None if an earlier version wrote the manifest.
     """
 
     kind = "a manifest of a backup"
@@ -143,6 +145,7 @@ class Backup(SealedRecord):
     proofs: dict[str, int]
     version: str
     server: dict[str, str] | None = None
+    keep_days: float | None = None
     schema_version: int = field(default=_VERSION, kw_only=True)
 
     @property
@@ -156,8 +159,8 @@ class Backup(SealedRecord):
 
     @classmethod
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
-        """Return the fields. A manifest of version 1 names no server."""
-        return content if version == _VERSION else {"server": None} | content
+        """Return the fields. A manifest of version 1 names no server, and only one of version 3 has ``keep_days``."""
+        return content if version == _VERSION else {"server": None, "keep_days": None} | content
 
     @classmethod
     def changed(cls, file: str) -> BackupError:
@@ -172,7 +175,8 @@ class Backup(SealedRecord):
 class BackupStart(DurableRecord):
     """The note that a backup was begun, by which an unfinished one is found and pruned.
 
-    If an earlier version wrote the note, ``repository`` is empty. ``server`` is that of the manifest.
+    If an earlier version wrote the note, ``repository`` is empty. ``server`` and ``keep_days`` are those of the
+    manifest.
     """
 
     kind = "the note of a backup"
@@ -187,9 +191,11 @@ class BackupStart(DurableRecord):
     began_at: Time
     repository: str = ""
     server: dict[str, str] | None = None
+    keep_days: float | None = None
     schema_version: int = field(default=_VERSION, kw_only=True)
 
     @classmethod
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
-        """Return the fields. A note of version 1 names no repository and no server."""
-        return content if version == _VERSION else {"repository": "", "server": None} | content
+        """Return the fields. A note of version 1 names no repository and no server, and none before 3 ``keep_days``."""
+        unknown = {"server": None, "keep_days": None} | ({"repository": ""} if version == 1 else {})
+        return content if version == _VERSION else unknown | content
