@@ -7,6 +7,7 @@ from lakefs_gc_tests.mutants.unknown import (
     addresses,
     answers,
     approvals,
+    backing_up,
     backups,
     connections,
     erasures,
@@ -46,5 +47,6 @@ MUTANTS = (
     *answers.MUTANTS,
     *erasures.MUTANTS,
     *backups.MUTANTS,
+    *backing_up.MUTANTS,
     *workspace.MUTANTS,
 )

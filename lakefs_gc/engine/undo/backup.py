@@ -35,6 +35,7 @@ from lakefs_gc.engine.records.backups.manifest import (
 )
 from lakefs_gc.engine.records.backups.marker import write_marker
 from lakefs_gc.engine.records.backups.notes import note_backup_place
+from lakefs_gc.engine.records.backups.renewal import Renewal
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import RunContext, ServerIdentity
@@ -106,9 +107,9 @@ def backup(
 
     ``store`` is the namespace, ``location`` comes from ``open_backup_location``. Raises ``MarkError`` before
     the first copy if the mark's parts do not hold the objects that its manifest counts. Raises ``BackupError`` as
-    ``begin_backup``, instead of replacing a complete backup of this mark by one with fewer copies, and if this process
-    does not see what the workers wrote. Raises ``StorageError`` if a worker has another store than this process, and as
-    ``refuse_mirror`` before the first copy.
+    ``begin_backup``, instead of replacing a complete backup of this mark by one with fewer copies, if this process does
+    not see what the workers wrote, and if a pruning may have removed copies meanwhile. Raises ``StorageError`` if a
+    worker has another store than this process, and as ``refuse_mirror`` before the first copy.
     """
     spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
@@ -117,7 +118,7 @@ def backup(
     server = _server_of(context, mark)
     write_marker(target)
     note, earlier = begin_backup(target, mark, server, clock, context.settings.backup.keep_days)
-    paths = BackupPaths(mark.repository, mark.mark_id)
+    paths, renewal = BackupPaths(mark.repository, mark.mark_id), Renewal(target, note)
     note_backup_place(namespace, mark, location.url)
     copies = write_witness(target, paths.workers)
     originals = write_witness(namespace, MarkPaths.of(mark.mark_id).passes)
@@ -125,34 +126,36 @@ def backup(
     plan, slashed = _keep_plan(context, store, mark, recorded, run_key)
     if slashed and with_slashes("\\", location.url) == "/":
         _refuse_copies_of_one_name(plan, mark, location)
-    with driver_errors(), RUN_PROGRESS.step("backup", ("objects", mark.candidates)):
-        # The sum needs every row of every task, so this action makes all copies.
-        (
-            plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")
-            .sortWithinPartitions("address")
-            .mapInArrow(copy_objects(originals, copies, paths, context.settings.backup.copies_at_once), "objects long")
-            .agg(F.sum("objects"))
-            .collect()
-        )
-    with driver_errors():
+    copying = copy_objects(originals, copies, paths, context.settings.backup.copies_at_once)
+    with driver_errors(), renewal.repeated():
+        with RUN_PROGRESS.step("backup", ("objects", mark.candidates)):
+            # The sum needs every row of every task, so this action makes all copies.
+            (
+                plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")
+                .sortWithinPartitions("address")
+                .mapInArrow(copying, "objects long")
+                .agg(F.sum("objects"))
+                .collect()
+            )
         # Only the objects of this mark: a location of an earlier version may have records of a mark with the same id.
         last = _read_records(spark, copies, paths, cores).join(plan.select("address"), "address", "left_semi")
         # Another process may back up the same mark and record more. The manifest counts what the contents list.
         outcomes = context.workspace.keep(spark, run_key, "backup_outcomes", StageOutput(last, began_at)).dataframe
         result = _result(mark, outcomes)
-        if not result.objects[FAILED]:
-            parts = _write_contents(copies, paths, outcomes, mark.candidates)
-            manifest = _manifest(mark, note, parts, result, clock)
-            _refuse_fewer_copies(target, manifest, earlier)
-            _refuse_unseen_copies(target, manifest)
-            target.put(paths.manifest, manifest.to_json())
-            result = replace(result, backup=manifest)
-            logger.info(
-                "backup of mark %s of repository %s: %s objects copied",
-                mark.mark_id,
-                mark.repository,
-                f"{manifest.objects:,}",
-            )
+        parts = () if result.objects[FAILED] else _write_contents(copies, paths, outcomes, mark.candidates)
+    if not result.objects[FAILED]:
+        manifest = _manifest(mark, note, parts, result, clock)
+        _refuse_fewer_copies(target, manifest, earlier)
+        renewal.last()
+        _refuse_unseen_copies(target, manifest)
+        renewal.complete(manifest)
+        result = replace(result, backup=manifest)
+        logger.info(
+            "backup of mark %s of repository %s: %s objects copied",
+            mark.mark_id,
+            mark.repository,
+            f"{manifest.objects:,}",
+        )
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "place": f"{location.folder_url}{paths.folder}"}
     return StageOutput(outcomes, began_at, facts), result
 

@@ -4,7 +4,7 @@ A pruning and a backup, a sweep or a restore of one mark may each stop between a
 machine is suspended, or a store does not answer. Each announces itself before it looks for the other::
 
     pruning: 1. writes its note   2. looks: is the backup expired?   3. deletes, for 90 s at most, then begins at 1
-    backup:  1. writes began.json 2. looks for notes of prunings     3. copies, and writes the manifest
+    backup:  1. writes began.json 2. looks for notes of prunings     3. copies, then does 1 and 2 again (``renewal.py``)
     sweep:   1. writes its claim  2. looks for notes of prunings     3. looks for the manifest and each copy
     restore: 1. writes its note   2. looks for notes of prunings     3. reads the copies
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import chain
 from uuid import uuid4
 
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
@@ -67,6 +68,11 @@ def refuse_removal(store: ObjectStore, paths: BackupPaths, then: str = "") -> No
             remedy=f"Wait {DEAD_AFTER_SECONDS} seconds, then "
             + (then or f"run `{paths.command}`: it copies what was removed again"),
         )
+
+
+def notes_of_removals(store: ObjectStore, paths: BackupPaths) -> frozenset[str]:
+    """Return the notes of all prunings of a backup, also those that hold no longer."""
+    return frozenset(chain(*_notes(store, paths)))
 
 
 def _notes(store: ObjectStore, paths: BackupPaths) -> tuple[list[str], list[str]]:
