@@ -27,8 +27,8 @@ class BackupSettings(Section):
         description="Days that a backup is kept after the sweep of its mark. For a mark that was never approved, the "
         "days count from the backup itself, or from when a pruning notices that another tool deleted objects of it. "
         "Expired backups are removed at the end of the next backup, or by `lakefs-gc backups --prune`, if their mark "
-        "still exists. A smaller value frees space earlier and leaves less "
-        "time to notice a wrong deletion.",
+        "still exists. A smaller value frees space earlier and leaves less time to notice a wrong deletion. It is for "
+        "new backups only: one stays for at least the days that it was made with.",
     )
     copies_at_once: int = Field(
         default=8,
