@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.ledger import OUTCOMES
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import RestoreEnd
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
@@ -57,3 +61,13 @@ def ages(repository: LakeRepository, key: str, days: float) -> None:
     """Make a file look as if it was written so many days from now."""
     at = utc_now().timestamp() + days * 86400
     os.utime(repository.folder / key, (at, at))
+
+
+def write_sweep_summary(
+    store: ObjectStore, mark_id: str, only: Scope = Scope.all, *, began_at: datetime | None = None, **outcomes: int
+) -> None:
+    """Write what a sweep writes at its end, with so many objects of these ``outcomes``; without any: an empty mark."""
+    times = {"began_at": began_at.isoformat(), "ended_at": utc_now().isoformat()} if began_at else {}
+    counted = {name: {"objects": outcomes.get(name, 0), "size_bytes": 0} for name in OUTCOMES}
+    content = {"mark_id": mark_id, **times, "only": only.value, "outcomes": counted}
+    store.put(MarkPaths.of(mark_id).sweep_summary_of(only), json.dumps(content).encode())

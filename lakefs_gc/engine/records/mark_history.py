@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from lakefs_gc.engine.records.approval import Approval
@@ -12,9 +12,9 @@ from lakefs_gc.engine.records.ledger import count_outcomes
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import is_complete, mark_folders, read_mark
+from lakefs_gc.engine.records.sweep_summary import not_followed, read_sweep_summary
 from lakefs_gc.engine.scope import PARTS, Scope, is_swept
 from lakefs_gc.errors import CorruptFileError, MarkError
-from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.units import EPOCH, human_bytes
@@ -97,7 +97,7 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
     folders, files = store.list_level(paths.folder)
     times = written_at(files)
     swept_at = {only: times[key] for only, key in summaries.items() if key in times}
-    swept = {only: _outcomes(store, summaries[only]) for only in _latest(swept_at)}
+    swept = {only: read_sweep_summary(store, summaries[only]).outcomes for only in not_followed(swept_at)}
     approved = [only for only, key in approvals.items() if key in times]
     done: dict[str, Any] = {"approver": _approver(store, [approvals[only] for only in approved])}
     if swept:
@@ -184,15 +184,6 @@ def _total(sweeps: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[
     return total
 
 
-def _latest(swept_at: Mapping[Scope, datetime]) -> list[Scope]:
-    """Return the sweeps that no later sweep of the same objects follows."""
-
-    def is_followed(only: Scope) -> bool:
-        return is_swept(only, [other for other, at in swept_at.items() if other != only and at > swept_at[only]])
-
-    return [only for only in swept_at if not is_followed(only)]
-
-
 def _state_of_parts(
     mark: Mark,
     swept: Collection[Scope],
@@ -220,15 +211,3 @@ def _state_of_parts(
 
 def _names(scopes: Collection[Scope]) -> str:
     return ", ".join(only.value.replace("_", " ") for only in scopes)
-
-
-def _outcomes(store: ObjectStore, key: str) -> dict[str, dict[str, int]]:
-    """Return the outcomes in the summary of a sweep. Raise ``CorruptFileError``."""
-    content = read_json_object(store.read(key), key, "the summary of a sweep")
-    try:
-        outcomes: dict[str, dict[str, int]] = content["outcomes"]
-        for needed in ("deleted", "failed"):
-            outcomes[needed]["objects"] += 0
-    except (KeyError, TypeError) as error:
-        raise CorruptFileError(key, f"not the summary of a sweep: {error!r}") from None
-    return outcomes

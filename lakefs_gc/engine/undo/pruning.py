@@ -25,9 +25,10 @@ from itertools import chain, islice
 from lakefs_gc.engine.records.backups.location import ListedBackup, list_backups, repositories_in
 from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
 from lakefs_gc.engine.records.backups.removal import Removal
-from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
+from lakefs_gc.engine.records.ledger import scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import unended_restores
+from lakefs_gc.engine.records.sweep_summary import not_followed, read_sweep_summary
 from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.engine.undo.swept_elsewhere import refuse_swept_elsewhere
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
@@ -165,9 +166,10 @@ def _refuse_unended_restore(namespace: ObjectStore, files: Mapping[str, datetime
 
 @dataclass(frozen=True)
 class _Look:
-    """From when the days of a backup count, whether lakefs-gc swept all of its mark, and the files of restores.
+    """From when the days of a backup count, whether lakefs-gc swept its mark, and the files of restores.
 
-    ``keep`` is for how long the backup stays.
+    ``keep`` is for how long the backup stays. ``is_swept`` only if every object was deleted, or already gone: what the
+    last sweep kept may be gone since.
     """
 
     kept_since: datetime
@@ -213,23 +215,31 @@ def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callabl
             "exists: whether the mark was swept is unknown",
             remedy="Find out what answers for the store, such as a proxy or a cache, then prune again",
         )
-    swept = {summaries[key]: at for key, at in found.files.items() if key in summaries}
+    swept_at = {summaries[key]: at for key, at in found.files.items() if key in summaries}
     approved = {approvals[key]: at for key, at in found.files.items() if key in approvals}
-    if any(not is_swept(only, swept) for only in approved):
+    sweeps = {only: read_sweep_summary(namespace, paths.sweep_summary_of(only)) for only in swept_at}
+    last = {only: sweeps[only] for only in not_followed(swept_at)}
+    # A sweep writes its summary also if deletes failed. It has to be repeated, and then it needs the copies.
+    complete = [only for only, summary in sweeps.items() if not summary.is_incomplete]
+    if any(only not in complete for only in last) or any(not is_swept(only, complete) for only in approved):
         return None
     for only, record in found.records.items():
-        # The end of another part's sweep says nothing about this one.
+        # The end of another part's sweep says nothing about this one. A store may give two files the same time: up to
+        # a second apart, or as far as a file system's clock ticks. Then the times at which sweeps began decide, because
+        # all of them are on the store's clock.
         ended = [
             other
-            for other, at in swept.items()
-            if at > record.written_at
-            or (at == record.written_at and _began_at(namespace, paths.sweep_summary_of(other)) >= record.began_at)
+            for other in complete
+            if swept_at[other] > record.written_at
+            or (swept_at[other] == record.written_at and sweeps[other].sequence >= record.began_at)
         ]
         if not is_swept(only, ended):
             return None  # a later sweep has not ended
     # After a restore, too, the days count anew: people look at what came back.
-    kept_since = max([made_at, *found.restores.values(), *swept.values(), *approved.values()])
-    return _Look(kept_since, is_swept(Scope.all, swept), found.restores)
+    kept_since = max([made_at, *found.restores.values(), *swept_at.values(), *approved.values()])
+    # Another tool may have deleted since what the last sweep kept.
+    left_nothing = [only for only, summary in last.items() if summary.left_nothing]
+    return _Look(kept_since, is_swept(Scope.all, left_nothing), found.restores)
 
 
 @dataclass(frozen=True, order=True)
@@ -265,16 +275,6 @@ def _list_mark(store: ObjectStore, paths: MarkPaths, files: Collection[str]) -> 
             elif key.startswith(paths.restores):
                 found.restores[key] = at
     return found
-
-
-def _began_at(store: ObjectStore, summary: str) -> str:
-    """Return when a sweep that ended began (``ledger.SEQUENCE_FORMAT``); empty if its summary does not say.
-
-    A store may give two files the same time: up to a second apart, or as far as a file system's clock ticks. Then the
-    times at which sweeps began decide, because all of them are on the store's clock.
-    """
-    began_at = read_json_object(store.read(summary), summary, "the summary of a sweep").get("began_at")
-    return f"{datetime.fromisoformat(began_at):{SEQUENCE_FORMAT}}" if began_at else ""
 
 
 def _remove(store: ObjectStore, paths: BackupPaths, look: Callable[[], _Look | None]) -> bool:

@@ -73,7 +73,8 @@ def refuse_swept_elsewhere(
         store.put(paths.gone, note.to_json())
     raise BackupError(
         "Objects of this mark do not exist any more, and no complete sweep by lakefs-gc explains that: another tool, "
-        "or the sweep of a part or of another mark, may have deleted them. So the days for which the backup is kept "
+        "the sweep of a part or of another mark, or one that kept some of them, may have deleted them. So the days for "
+        "which the backup is kept "
         f"count from {note.noticed_at:%Y-%m-%d}, when a pruning noticed that",
         remedy=remedy,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -33,7 +32,16 @@ from lakefs_gc_tests.support.complete_backup import write_complete_backup, write
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 from lakefs_gc_tests.support.lake import LakeRepository
-from lakefs_gc_tests.support.pruning import DAYS, KEYS, ages, backed_up, ends, prune, pruned
+from lakefs_gc_tests.support.pruning import (
+    DAYS,
+    KEYS,
+    ages,
+    backed_up,
+    ends,
+    prune,
+    pruned,
+    write_sweep_summary,
+)
 
 
 def test_retention_counts_from_the_sweep(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
@@ -110,6 +118,40 @@ def test_a_later_sweep_that_has_not_ended_keeps_the_backup(
     assert pruned(place, repository, 31) == [mark.mark_id]
 
 
+@pytest.mark.parametrize("part", [Scope.all, Scope.expired])
+def test_a_sweep_whose_deletes_failed_keeps_the_backup(
+    spark: SparkSession, repository: LakeRepository, place: Backups, part: Scope
+) -> None:
+    """It is to be repeated, then the permission may be there. Neither an earlier sweep nor that of a part ends it."""
+    _, mark = backed_up(spark, repository, place)
+    paths, store = MarkPaths.of(mark.mark_id), repository.store
+    for only in Scope:
+        write_sweep_summary(store, mark.mark_id, only, deleted=3)
+        ages(repository, paths.sweep_summary_of(only), -2)
+    write_sweep_summary(store, mark.mark_id, part, deleted=2, failed=1)
+    ages(repository, paths.sweep_summary_of(part), -1)
+    assert pruned(place, repository, 31) == []
+    store.put(paths.approval_of(part), b"{}")
+    assert pruned(place, repository, 31) == []
+    write_sweep_summary(store, mark.mark_id, part, deleted=3)
+    assert pruned(place, repository, 31) == [mark.mark_id]
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"outcomes": {"deleted": {"objects": 1}}}', b"not JSON"])
+def test_a_damaged_summary_of_a_sweep_keeps_the_backup(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "backups").mkdir()
+    place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
+    backup = write_complete_backup(place, "lake")
+    write_unswept_mark(namespace)
+    namespace.put(MarkPaths.of("m1").sweep_summary, content)
+    later = utc_now() + timedelta(days=DAYS + 1)
+    found = prune_backups(place, "lake", DAYS, later, lambda _: namespace)
+    assert found.removed == []
+    [(_, why)] = found.kept
+    assert "not the summary of a sweep" in why
+    assert read_backup(place, backup.paths) == backup
+
+
 def test_a_sweep_that_has_not_looked_yet_keeps_the_backup(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:
@@ -167,7 +209,7 @@ def test_an_approval_after_the_sweep_keeps_it_longer(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:
     collector, mark = backed_up(spark, repository, place)
-    collector.sweep(mark, live=KEYS[:1])
+    collector.sweep(mark, live=[])
     collector.approve(mark)
     ages(repository, MarkPaths.of(mark.mark_id).approval, 10)
     assert pruned(place, repository, 31) == []
@@ -180,9 +222,9 @@ def test_the_backup_of_an_approved_part_stays_until_this_part_is_swept(
     _, mark = backed_up(spark, repository, place)
     paths, store = MarkPaths.of(mark.mark_id), repository.store
     store.put(paths.approval_of(Scope.expired), b"{}")
-    store.put(paths.sweep_summary_of(Scope.never_committed), b"{}")
+    write_sweep_summary(store, mark.mark_id, Scope.never_committed)
     assert pruned(place, repository, 31) == []
-    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    write_sweep_summary(store, mark.mark_id, Scope.expired)
     store.put(paths.approval, b"{}")
     assert pruned(place, repository, 29) == []
     assert pruned(place, repository, 31) == [mark.mark_id], "both parts were swept, so the mark was"
@@ -195,18 +237,17 @@ def test_the_sweep_of_one_part_does_not_end_that_of_the_other(
     _, mark = backed_up(spark, repository, place)
     paths, same_second = MarkPaths.of(mark.mark_id), int(utc_now().timestamp())
 
-    def write(key: str, content: bytes) -> None:
-        repository.store.put(key, content)
+    def written(key: str) -> None:
         os.utime(repository.folder / key, (same_second, same_second))
 
     def begin(only: Scope) -> None:
-        write(f"{paths.ledger}{sequence_of(utc_now(), 1, only)}-00000-intent.parquet", b"")
+        intent = f"{paths.ledger}{sequence_of(utc_now(), 1, only)}-00000-intent.parquet"
+        repository.store.put(intent, b"")
+        written(intent)
 
     def end(only: Scope) -> None:
-        # The clock of the machine that swept may be ahead of the store's, by which sweeps begin.
-        ended_at = utc_now() + timedelta(minutes=1)
-        times = {"began_at": utc_now().isoformat(), "ended_at": ended_at.isoformat()}
-        write(paths.sweep_summary_of(only), json.dumps(times).encode())
+        write_sweep_summary(repository.store, mark.mark_id, only, began_at=utc_now())
+        written(paths.sweep_summary_of(only))
 
     end(Scope.expired)
     begin(Scope.expired)  # swept again, and killed

@@ -8,13 +8,12 @@ from datetime import timedelta
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
-from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, notes
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.lake import LakeRepository
-from lakefs_gc_tests.support.pruning import KEYS, ages, backed_up, ends, prune, pruned
+from lakefs_gc_tests.support.pruning import KEYS, ages, backed_up, ends, prune, pruned, write_sweep_summary
 
 
 def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_was_noticed(
@@ -66,9 +65,22 @@ def test_the_sweep_of_a_part_hides_no_sweep_by_another_tool(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:
     _, mark = backed_up(spark, repository, place)
-    swept = MarkPaths.of(mark.mark_id).sweep_summary_of(Scope.expired)
-    repository.store.put(swept, b"{}")
-    ages(repository, swept, 0)
+    write_sweep_summary(repository.store, mark.mark_id, Scope.expired)
     repository.store.delete_many(KEYS)
     assert prune(place, repository, 31).removed == []
     assert set(place.copies(mark)) == set(KEYS)
+
+
+def test_a_sweep_that_kept_objects_hides_no_sweep_by_another_tool(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    """A branch showed them at its look. Its objects that are gone may be those that it kept."""
+    collector, mark = backed_up(spark, repository, place)
+    collector.approve(mark)
+    collector.sweep(mark, live=KEYS)
+    repository.store.delete_many(KEYS)  # on day 29
+    [(_, why)] = prune(place, repository, 31).kept
+    assert "or one that kept some of them" in why
+    assert set(place.copies(mark)) == set(KEYS)
+    assert prune(place, repository, 60).removed == []
+    assert pruned(place, repository, 62) == [mark.mark_id]
