@@ -83,7 +83,7 @@ class MarkPaths:
 
     @property
     def claims(self) -> str:
-        """The folder of the notes of sweeps that need the backup of the mark."""
+        """The folder of the notes of sweeps that have begun, for which the backup of the mark is kept."""
         return f"{self.folder}claims/"
 
     @property

@@ -85,8 +85,8 @@ def sweep(
                 place = backup_location_of(run_context.settings.backup)
                 refuse_lost_backup(run_context.open_store(place), permit.backup)
 
-        if permit.backup:
-            claim_backup(marked.store, marked.mark.mark_id, config.only)
+        # Also if no backup is required: whoever made one anyway can restore from it what this sweep deletes.
+        claim_backup(marked.store, marked.mark.mark_id, config.only)
         check_backup()
         approval = permit.approval
         context.log.info(

@@ -252,6 +252,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "a sweep that requires no backup keeps the one that its mark has",
+        "pipeline/assets/sweep.py",
+        "        claim_backup(marked.store",
+        "        if permit.backup:\n            claim_backup(marked.store",
+        "pipeline/assets/test_backup.py",
+        "nobody_requires",
+    ),
+    Mutant(
+        12,
         "no backup relies on copies that a pruning may delete",
         "engine/records/backups/location.py",
         "    refuse_removal(store, paths)\n",

@@ -11,9 +11,12 @@ from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.undo.pruning import prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, BackupIncompleteError, ClockSkewError, ConfigurationError
 from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.code_location import (
     CodeLocation,
     assert_numbers_plot,
@@ -112,6 +115,38 @@ def test_copies_that_get_lost_while_a_sweep_waits_are_noticed_before_its_deletes
         assert len(repository.objects()) == LIVE + GARBAGE
         if not manifest.exists():
             (tmp_path / "elsewhere").rename(manifest)
+
+
+def test_a_backup_that_nobody_requires_is_kept_while_a_sweep_waits(
+    settings: Settings,
+    instance: DagsterInstance,
+    repository: LakeRepository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second sweep of a mark, of what the first one kept. The days of the backup end before it deletes."""
+    section = settings.backup.model_copy(update={"required_before_sweep": False})
+    settings = settings.model_copy(update={"backup": section})
+    location = CodeLocation.of(settings, instance)
+    assert location.run("gc_mark", RUN).success
+    assert location.approve(RUN).success
+    assert location.run("gc_backup", RUN).success
+    repository.stage("looks-at-it", "data/garbage-0")
+    assert location.run("gc_sweep", RUN).success
+    repository.delete("looks-at-it")
+    url, days = repository.lake.credentials.endpoint_url, settings.backup.keep_days
+    waited = []
+
+    def wait(*_: object) -> None:
+        store, later = open_store(StoreLocation(section.url)), utc_now() + timedelta(days=days, minutes=1)
+        found = prune_backups(store, "lake", days, later, lambda named: open_store(settings.reach(named)), url)
+        waited.append((found.removed, found.kept))
+
+    monkeypatch.setattr("lakefs_gc.pipeline.assets.sweep.wait_for_commits", wait)
+    assert location.run("gc_sweep", RUN).success
+    assert waited == [([], [])]
+    assert len(repository.objects()) == LIVE
+    assert now_is_kept(tmp_path)
 
 
 def now_is_kept(folder: Path) -> bool:
