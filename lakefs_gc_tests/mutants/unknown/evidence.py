@@ -397,4 +397,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/records/test_restore_log.py",
         "restore",
     ),
+    Mutant(
+        12,
+        "what a HEAD does not show of a complete mark removes none of its files",
+        "engine/decide/marking/write_mark.py",
+        "        store.read(paths.summary)  # ",
+        "        if not store.stat_many([paths.summary]):\n            raise ObjectNotFoundError(paths.summary)  # ",
+        "engine/decide/marking/test_write_mark.py",
+        "wrong_answer_about_a_complete_mark",
+    ),
+    never(
+        12,
+        "a mark with records of its sweep was complete",
+        "engine/decide/marking/write_mark.py",
+        "later := sorted(key for key in leftovers if key == paths.summary or key.startswith(paths.folder))",
+        "engine/decide/marking/test_write_mark.py",
+        "that_was_swept or wrong_answer_about_a_complete_mark",
+    ),
 )

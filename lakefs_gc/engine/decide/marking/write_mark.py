@@ -94,8 +94,7 @@ def write_mark(
         )
     store = open_store(run.store)
     paths = MarkPaths.of(mark_id)
-    _clear_unfinished(store, paths, run.run_key, candidates.manifest.materialization_id)
-    if store.stat_many([paths.summary]):
+    if _is_written(store, paths, run.run_key, candidates.manifest.materialization_id):
         return read_mark(store, run.repository, run.namespace, mark_id)
     parts = _write_parts(run.store, paths, candidates)
     facts = candidates.manifest.facts
@@ -172,23 +171,42 @@ def _refuse_parts_elsewhere(store: ObjectStore, mark: Mark) -> None:
         )
 
 
-def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candidates_id: str) -> None:
+def _is_written(store: ObjectStore, paths: MarkPaths, run_key: str, candidates_id: str) -> bool:
+    """Return whether the mark of these candidates is complete. If not, the files of an unfinished attempt are deleted.
+
+    Raises ``MarkError`` if the id already has a mark of other candidates, and as ``_clear_unfinished`` does.
+    """
+    try:
+        store.read(paths.summary)  # the answer to a HEAD has no words that show that it is the store's
+    except ObjectNotFoundError:
+        _clear_unfinished(store, paths)
+        return False
+    try:
+        earlier = read_json_object(store.read(paths.manifest), paths.manifest, "a mark manifest")
+    except ObjectNotFoundError:
+        earlier = {}
+    if earlier.get("inputs", {}).get("candidates") != candidates_id:
+        raise MarkError(
+            f"Run {run_key} already has a mark in {paths.report.folder}, which was made from other candidates",
+            remedy="Start a new run. A mark is never replaced, because it may be approved",
+        )
+    return True
+
+
+def _clear_unfinished(store: ObjectStore, paths: MarkPaths) -> None:
     """Delete the files of an unfinished attempt, so that none of them is read as a part of this mark.
 
-    Raises ``MarkError`` if the id already has a mark of other candidates, or if a file cannot be deleted.
+    Raises ``MarkError`` if a file shows that the mark was complete, or if one cannot be deleted.
     """
-    if store.stat_many([paths.summary]):
-        try:
-            earlier = read_json_object(store.read(paths.manifest), paths.manifest, "a mark manifest")
-        except ObjectNotFoundError:
-            earlier = {}
-        if earlier.get("inputs", {}).get("candidates") != candidates_id:
-            raise MarkError(
-                f"Run {run_key} already has a mark in {paths.report.folder}, which was made from other candidates",
-                remedy="Start a new run. A mark is never replaced, because it may be approved",
-            )
-        return
     leftovers = [key for batch in store.list(paths.report.folder) for key in batch.column("address").to_pylist()]
+    # Approvals, ledgers, claims, restores and so on: all of them are written after the summary.
+    if later := sorted(key for key in leftovers if key == paths.summary or key.startswith(paths.folder)):
+        raise MarkError(
+            f"{paths.summary} does not exist, but the mark was complete once: {len(later):,} files in its folder were "
+            f"written with it or later, e.g. {later[0].removeprefix(paths.report.folder)}",
+            remedy="Find out what deleted the file, or what else answers for the store, such as a proxy or a cache. "
+            "Then start a new run. What is in the folder is kept",
+        )
     failed = [deletion.key for deletion in store.delete_many(leftovers) if deletion.error]
     if failed:
         raise MarkError(

@@ -16,7 +16,7 @@ from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.formats.report import Summary
 from lakefs_gc_tests.support.collector import Collector, marked
-from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted
+from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted, error
 from lakefs_gc_tests.support.faulty_store import StoreInS3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
 
@@ -151,6 +151,51 @@ def test_parts_of_an_attempt_that_cannot_be_removed_leave_no_mark(
         assert repository.store.stat_many([paths.manifest, paths.summary]) == {}
         assert marked(repository, collector.mark()) == {"data/s/a"}
         assert repository.store.stat_many([left]) == {}
+
+
+@pytest.mark.parametrize("lying", [("HeadObject",), ("HeadObject", "GetObject")])
+def test_a_wrong_answer_about_a_complete_mark_removes_none_of_its_files(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, lying: tuple[str, ...]
+) -> None:
+    """Of a proxy, while the mark is materialized again. Its approval and what its sweep did are beside it."""
+    with Lake(tmp_path / "lake-in-s3", store_in_s3.location) as lake:
+        repository = lake.repository()
+        repository.put_stray("data/s/a")
+        collector = Collector(spark, repository)
+        mark = collector.collect_and_mark()
+        paths = MarkPaths.of(mark.mark_id)
+        repository.store.put(paths.approval, b"{}")
+        summary = store_in_s3.key(repository, paths.summary)
+        before = list(keys_below(repository.store, paths.report.folder))
+
+        def denies(request: Request) -> Answer | None:
+            if request.operation not in lying or request.keys != (summary,):
+                return None
+            return error(404, "NoSuchKey") if request.operation == "GetObject" else Answer(404)
+
+        store_in_s3.server.faults.append(denies)
+        if "GetObject" in lying:
+            with pytest.raises(MarkError, match=r"was complete once: 2 files .* e\.g\. lakefs-gc/approval\.json"):
+                collector.mark()
+        else:
+            assert collector.mark() == mark
+        store_in_s3.server.faults.clear()
+        assert list(keys_below(repository.store, paths.report.folder)) == before
+
+
+def test_a_mark_that_was_swept_is_not_made_again_in_its_folder(finished: Run) -> None:
+    """Somebody deleted its summary."""
+    mark = finished.collector.mark()
+    store, paths = finished.repository.store, MarkPaths.of(mark.mark_id)
+    for record in (paths.approval, f"{paths.ledger}x", f"{paths.claims}x", f"{paths.restores}x", paths.sweep_summary):
+        store.put(record, b"{}")
+        store.delete_many([paths.summary])
+        before = list(keys_below(store, paths.report.folder))
+        with pytest.raises(MarkError, match="was complete once: 1 files"):
+            finished.collector.mark()
+        assert list(keys_below(store, paths.report.folder)) == before
+        store.delete_many([record])
+    remove(finished, mark.mark_id)
 
 
 def test_a_listing_made_after_the_candidates_is_refused(finished: Run) -> None:
