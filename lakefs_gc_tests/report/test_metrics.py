@@ -212,7 +212,7 @@ def test_what_a_killed_sweep_deleted_counts(lake: Lake, tmp_path: Path, before: 
     paths = MarkPaths.of(mark_id)
     repository.store.put(paths.approval, b"{}")
     if before != "nothing":
-        result = SweepResult(mark_id, {name: Outcome(int(name == FAILED), 0) for name in OUTCOMES_OF_LEDGER})
+        result = SweepResult(mark_id, "", {name: Outcome(int(name == FAILED), 0) for name in OUTCOMES_OF_LEDGER})
         repository.store.put(paths.sweep_summary, result.to_json(NOW, NOW))
         assert swept(lake, tmp_path)["failed"] == 1
         time.sleep(0.01)  # the summary is older than the records that follow

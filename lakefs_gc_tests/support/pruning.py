@@ -64,10 +64,20 @@ def ages(repository: LakeRepository, key: str, days: float) -> None:
 
 
 def write_sweep_summary(
-    store: ObjectStore, mark_id: str, only: Scope = Scope.all, *, began_at: datetime | None = None, **outcomes: int
+    store: ObjectStore,
+    mark_id: str,
+    only: Scope = Scope.all,
+    *,
+    began_at: datetime | None = None,
+    digest: str = "",
+    **outcomes: int,
 ) -> None:
-    """Write what a sweep writes at its end, with so many objects of these ``outcomes``; without any: an empty mark."""
+    """Write what a sweep writes at its end, with so many objects of these ``outcomes``; without any: an empty mark.
+
+    Earlier versions wrote no ``digest`` of the mark.
+    """
     times = {"began_at": began_at.isoformat(), "ended_at": utc_now().isoformat()} if began_at else {}
     counted = {name: {"objects": outcomes.get(name, 0), "size_bytes": 0} for name in OUTCOMES}
-    content = {"mark_id": mark_id, **times, "only": only.value, "outcomes": counted}
+    of_mark = {"mark_id": mark_id, **({"mark_digest": digest} if digest else {})}
+    content = {**of_mark, **times, "only": only.value, "outcomes": counted}
     store.put(MarkPaths.of(mark_id).sweep_summary_of(only), json.dumps(content).encode())

@@ -23,10 +23,24 @@ _NEEDED = (DELETED, FAILED)
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What a sweep wrote at its end: objects and bytes by outcome, and when it began (None: unknown)."""
+    """What a sweep wrote at its end: objects and bytes by outcome, and when it began (None: unknown).
+
+    ``mark_digest`` is empty if an earlier version wrote it.
+    """
 
     outcomes: dict[str, dict[str, int]]
     began_at: datetime | None
+    mark_digest: str = ""
+
+    def is_of(self, mark_digest: str, marked_at: datetime, written_at: datetime) -> bool:
+        """Return whether the sweep was one of the mark with this digest, and not of an earlier mark with the same id.
+
+        Marks of lakeFS's client may have one id, and it leaves the records of the former one in the folder. Without a
+        digest, the sweep must not have begun before the run of the mark, nor have ended (``written_at``) before that.
+        """
+        if self.mark_digest:
+            return self.mark_digest == mark_digest
+        return min(self.began_at or written_at, written_at) >= marked_at
 
     @property
     def is_incomplete(self) -> bool:
@@ -52,9 +66,12 @@ def read_sweep_summary(store: ObjectStore, key: str) -> SweepSummary:
         for counted in (*outcomes.values(), *(outcomes[name] for name in _NEEDED)):
             counted["objects"] += 0
         began_at = datetime.fromisoformat(content["began_at"]) if content.get("began_at") else None
+        if began_at and began_at.tzinfo is None:
+            raise ValueError(f"began_at {began_at} has no offset from UTC")
+        mark_digest = str(content.get("mark_digest") or "")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(key, f"not the summary of a sweep: {error!r}") from None
-    return SweepSummary(outcomes, began_at)
+    return SweepSummary(outcomes, began_at, mark_digest)
 
 
 def not_followed(swept_at: Mapping[Scope, datetime]) -> list[Scope]:

@@ -33,6 +33,7 @@ class SweepResult:
     """The objects of a mark or of its part ``only`` by outcome. ``outcomes`` has every name of ``ledger.OUTCOMES``."""
 
     mark_id: str
+    mark_digest: str
     outcomes: dict[str, Outcome]
     only: Scope = Scope.all
 
@@ -43,7 +44,7 @@ class SweepResult:
         of this machine.
         """
         times = {"began_at": began_at.isoformat(), "ended_at": ended_at.isoformat()}
-        content = {"mark_id": self.mark_id, **times, "only": self.only.value}
+        content = {"mark_id": self.mark_id, "mark_digest": self.mark_digest, **times, "only": self.only.value}
         outcomes = {name: asdict(outcome) for name, outcome in self.outcomes.items()}
         return json.dumps(content | {"outcomes": outcomes}, indent=2).encode()
 
@@ -80,4 +81,5 @@ def read_result(mark: Mark, recorded: DataFrame, only: Scope = Scope.all) -> Swe
             f"The ledger of mark {mark.mark_id} accounts for {ended:,} of {expected:,} objects{only.words}",
             remedy="Sweep the same mark again: the sweep continues with the remaining objects",
         )
-    return SweepResult(mark.mark_id, {name: by_name.get(name, Outcome(0, 0)) for name in ledger.OUTCOMES}, only)
+    outcomes = {name: by_name.get(name, Outcome(0, 0)) for name in ledger.OUTCOMES}
+    return SweepResult(mark.mark_id, mark.digest, outcomes, only)

@@ -22,18 +22,19 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import chain, islice
 
+from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.backups.location import ListedBackup, list_backups, repositories_in
 from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
 from lakefs_gc.engine.records.backups.removal import Removal
 from lakefs_gc.engine.records.ledger import scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import unended_restores
-from lakefs_gc.engine.records.sweep_summary import not_followed, read_sweep_summary
+from lakefs_gc.engine.records.sweep_summary import SweepSummary, not_followed, read_sweep_summary
 from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.engine.undo.swept_elsewhere import refuse_swept_elsewhere
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
-from lakefs_gc.errors import BackupError, LakeFSGCError, ObjectNotFoundError
-from lakefs_gc.formats.json_object import read_json_object
+from lakefs_gc.errors import BackupError, CorruptFileError, LakeFSGCError, ObjectNotFoundError
+from lakefs_gc.formats.report import Summary
 from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 
@@ -221,7 +222,13 @@ def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callabl
     last = {only: sweeps[only] for only in not_followed(swept_at)}
     # A sweep writes its summary also if deletes failed. It has to be repeated, and then it needs the copies.
     complete = [only for only, summary in sweeps.items() if not summary.is_incomplete]
-    if any(only not in complete for only in last) or any(not is_swept(only, complete) for only in approved):
+    ours = _of_this_mark(namespace, listed, found, sweeps)
+    for only in approved:
+        # No sweep follows an approval of another digest: it is of an earlier mark with this id.
+        is_other = _approved_digest(namespace, paths.approval_of(only)) not in ("", listed.mark_digest)
+        if not is_swept(only, complete if is_other else ours):
+            return None
+    if any(only not in complete for only in last):
         return None
     for only, record in found.records.items():
         # The end of another part's sweep says nothing about this one. A store may give two files the same time: up to
@@ -238,8 +245,35 @@ def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callabl
     # After a restore, too, the days count anew: people look at what came back.
     kept_since = max([made_at, *found.restores.values(), *swept_at.values(), *approved.values()])
     # Another tool may have deleted since what the last sweep kept.
-    left_nothing = [only for only, summary in last.items() if summary.left_nothing]
+    left_nothing = [only for only, summary in last.items() if summary.left_nothing and only in ours]
     return _Look(kept_since, is_swept(Scope.all, left_nothing), found.restores)
+
+
+def _of_this_mark(
+    namespace: ObjectStore, listed: ListedBackup, found: _Listed, sweeps: Mapping[Scope, SweepSummary]
+) -> list[Scope]:
+    """Return the complete sweeps of the mark that was backed up. Marks of lakeFS's client may have one id."""
+    if not sweeps:
+        return []
+    paths = MarkPaths.of(listed.mark_id)
+    try:
+        marked_at = Summary.from_json(namespace.read(paths.summary), paths.summary).start_time
+    except CorruptFileError:
+        marked_at = found.files[paths.summary]
+    return [
+        only
+        for only, summary in sweeps.items()
+        if not summary.is_incomplete
+        and summary.is_of(listed.mark_digest, marked_at, found.files[paths.sweep_summary_of(only)])
+    ]
+
+
+def _approved_digest(namespace: ObjectStore, approval: str) -> str:
+    """Return which digest was approved; empty if the file does not say."""
+    try:
+        return Approval.from_json(namespace.read(approval), approval).digest
+    except CorruptFileError:
+        return ""
 
 
 @dataclass(frozen=True, order=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, Approval
 from lakefs_gc.engine.records.backups.claim import claim_backup
 from lakefs_gc.engine.records.backups.location import list_backups, read_backup
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
@@ -135,6 +136,27 @@ def test_a_sweep_whose_deletes_failed_keeps_the_backup(
     assert pruned(place, repository, 31) == []
     write_sweep_summary(store, mark.mark_id, part, deleted=3)
     assert pruned(place, repository, 31) == [mark.mark_id]
+
+
+def test_the_sweep_of_an_earlier_mark_with_the_same_id_ends_no_approval(tmp_path: Path) -> None:
+    """Marks of lakeFS's client may have one id. An approval of the earlier one keeps no backup of the later one."""
+    (tmp_path / "backups").mkdir()
+    place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
+    write_unswept_mark(namespace)
+    backup = write_complete_backup(place, "lake")
+    later = utc_now() + timedelta(days=DAYS + 1)
+    write_sweep_summary(namespace, "m1", digest="sha256:1", deleted=1)
+
+    def approve(digest: str) -> None:
+        approval = Approval("m1", "lake", digest, "ann", VIA_COMMAND_LINE, utc_now())
+        namespace.put(MarkPaths.of("m1").approval, approval.to_json())
+
+    for approved in (backup.mark_digest, ""):
+        approve(approved)
+        found = prune_backups(place, "lake", DAYS, later, lambda _: namespace)
+        assert (found.removed, found.kept) == ([], [])
+    approve("sha256:1")
+    assert len(prune_backups(place, "lake", DAYS, later, lambda _: namespace).removed) == 1
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"outcomes": {"deleted": {"objects": 1}}}', b"not JSON"])

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, notes
 from lakefs_gc.engine.scope import Scope
+from lakefs_gc.engine.undo.pruning import prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
+from lakefs_gc_tests.support.complete_backup import write_complete_backup, write_unswept_mark
 from lakefs_gc_tests.support.lake import LakeRepository
-from lakefs_gc_tests.support.pruning import KEYS, ages, backed_up, ends, prune, pruned, write_sweep_summary
+from lakefs_gc_tests.support.pruning import DAYS, KEYS, ages, backed_up, ends, prune, pruned, write_sweep_summary
 
 
 def test_a_mark_that_lakefs_s_own_client_swept_keeps_its_backup_from_when_that_was_noticed(
@@ -84,3 +90,23 @@ def test_a_sweep_that_kept_objects_hides_no_sweep_by_another_tool(
     assert set(place.copies(mark)) == set(KEYS)
     assert prune(place, repository, 60).removed == []
     assert pruned(place, repository, 62) == [mark.mark_id]
+
+
+@pytest.mark.parametrize("digest", ["", "sha256:1"])
+def test_the_sweep_of_an_earlier_mark_with_the_same_id_hides_no_sweep_by_another_tool(
+    tmp_path: Path, digest: str
+) -> None:
+    """lakeFS's client marked again with the id. It left the records of the former mark, which had another digest."""
+    (tmp_path / "backups").mkdir()
+    place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
+    began_at = utc_now() - timedelta(days=7)
+    write_sweep_summary(namespace, "m1", digest=digest, began_at=began_at, deleted=1)
+    write_unswept_mark(namespace)
+    backup = write_complete_backup(place, "lake")
+    later = utc_now() + timedelta(days=31)
+    namespace.delete_many(["data/s/one"])
+    found = prune_backups(place, "lake", DAYS, later, lambda _: namespace)
+    assert found.removed == []
+    assert "no complete sweep by lakefs-gc explains that" in found.kept[0][1]
+    write_sweep_summary(namespace, "m1", digest=backup.mark_digest, began_at=began_at, deleted=1)
+    assert len(prune_backups(place, "lake", DAYS, later, lambda _: namespace).removed) == 1

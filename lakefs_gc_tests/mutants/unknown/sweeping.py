@@ -270,7 +270,7 @@ MUTANTS: tuple[Mutant, ...] = (
         9,
         "the backup of an approved part stays until this part is swept",
         "engine/undo/pruning.py",
-        "any(only not in complete for only in last) or any(not is_swept(only, complete) for only in approved)",
+        "not is_swept(only, complete if is_other else ours)",
         "engine/undo/test_pruning.py",
         "approved_part_stays",
     ),

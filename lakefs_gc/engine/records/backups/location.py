@@ -168,6 +168,7 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
             return unfinished
         return replace(
             unfinished,
+            mark_digest=start.mark_digest,
             namespace=start.namespace,
             misplaced=misplaced(start, paths),
             server=_endpoint_of(start),
