@@ -20,7 +20,7 @@ from lakefs_gc.engine.records.check import (
     refuse_failed_checks,
 )
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.engine.records.restore_log import notes, refuse_restored
+from lakefs_gc.engine.records.restore_log import notes_before, refuse_restored
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
@@ -257,7 +257,6 @@ def _checked_approval(store: ObjectStore, mark: Mark, only: Scope, stored: Objec
     if approval.approved_via.startswith(POLICY):
         # A person may have approved a part since, for example after the sweep of the policy had failed.
         refuse_part_approved(store, mark)
-    # Both times are of the store's clock; HEAD has whole seconds.
-    older = frozenset(key for key, at in notes(store, mark.mark_id).items() if at < stored.last_modified)
+    older = notes_before(store, mark.mark_id, approval.approved_at, stored.last_modified)
     refuse_restored(store, mark.mark_id, older)
     return approval

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_DAGSTER, Approval
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.engine.records.restore_log import notes
+from lakefs_gc.engine.records.restore_log import notes, notes_before
 from lakefs_gc.engine.records.stored_marks import mark_folders, mark_with_manifest
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.errors import CorruptFileError, MarkError
@@ -36,8 +36,8 @@ def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApprov
 
     Approvals by a policy, or by a command that sweeps itself, are not pending. Neither is an approval after which a
     sweep or a restore of the mark began or ended, with any result. An approval that cannot be read approves nothing; a
-    warning is logged. Takes one listing of a folder, three HEADs for each mark, and five more requests for each pending
-    approval.
+    warning is logged. Takes one listing of a folder, three HEADs for each mark, and six more requests for each pending
+    approval, with one for each restore of its mark.
     """
     keys = {
         MarkPaths.of(mark_id).approval_of(only): (mark_id, only) for mark_id in mark_folders(store) for only in Scope
@@ -69,7 +69,8 @@ def _is_followed(store: ObjectStore, approval: Approval, written: ObjectInfo) ->
     ended = store.stat_many([paths.sweep_summary_of(only) for only in covering])
     if any(info.last_modified >= written.last_modified for info in ended.values()):
         return True
-    if any(at >= written.last_modified for at in notes(store, approval.mark_id).values()):
+    older = notes_before(store, approval.mark_id, approval.approved_at, written.last_modified)
+    if notes(store, approval.mark_id).keys() - older:
         return True
     # Names begin with the time of the sweep. A ledger may have a million files. One page suffices, unless sweeps of
     # another part wrote it.

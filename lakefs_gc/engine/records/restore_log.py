@@ -28,7 +28,7 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.witness import Witness
 from lakefs_gc.engine.spark.workers import Batches, worker
-from lakefs_gc.errors import ApprovalError
+from lakefs_gc.errors import ApprovalError, CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS
@@ -55,6 +55,25 @@ def notes(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
         for key, at in written_at(batch).items()
         if _is_note(key)
     }
+
+
+def notes_before(store: ObjectStore, mark_id: str, approved_at: datetime, stored_at: datetime) -> frozenset[str]:
+    """Return the notes of the restores that began before an approval: by the times in the records, and of their files.
+
+    A copy of the namespace, or of a file in place, gives files new times. The times in the records are of two machines,
+    whose clocks may differ. ``stored_at`` is the time of the file of the approval, of a HEAD: in whole seconds. A note
+    that cannot be read is not among them (rule 12).
+    """
+    older = sorted(key for key, at in notes(store, mark_id).items() if at < stored_at)
+    return frozenset(key for key in older if _began_before(store, key, approved_at))
+
+
+def _began_before(store: ObjectStore, note: str, approved_at: datetime) -> bool:
+    try:
+        return RestoreStart.from_json(store.read(note), note).began_at < approved_at
+    except (CorruptFileError, ObjectNotFoundError) as error:
+        logger.warning("no approval counts as later than this restore, because its note is damaged: %s", error.message)
+        return False
 
 
 def stop_pass(store: ObjectStore, mark_id: str, sequence: str) -> None:
@@ -168,7 +187,8 @@ def refuse_restored(store: ObjectStore, mark_id: str, known: frozenset[str]) -> 
     if notes(store, mark_id).keys() - known:
         raise ApprovalError(
             f"A restore of mark {mark_id} has begun since its approval, so its sweep deletes nothing more",
-            remedy="To delete the remaining objects, review the mark with `lakefs-gc show` and approve it again",
+            remedy="To delete the remaining objects, review the mark with `lakefs-gc show` and approve it again. If "
+            "that was done, compare the clocks of the machines of the restore and of the approval",
         )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lakefs_gc.engine.records.approval import (
 )
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.restore_log import RestoreStart
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed
@@ -299,3 +301,24 @@ def test_the_approval_of_a_policy_ends_when_a_person_approves_a_part(store: Obje
             safety=SAFETY,
             clock=utc_now,
         )
+
+
+def test_files_with_new_times_do_not_revive_an_approval_that_a_restore_made_void(store: ObjectStore) -> None:
+    """A copy of the namespace wrote the approval last."""
+
+    def given(at: datetime) -> None:
+        approve(store, MARK, MARK.digest, by="ann", via="ui", now=at, age=TODAY, safety=SAFETY)
+        time.sleep(0.01)
+
+    given(NOW)
+    note = f"{MarkPaths.of(MARK.mark_id).restores}20260701T120000.json"
+    for content in (RestoreStart(NOW + timedelta(seconds=1), "").to_json(), b"damaged"):
+        store.put(note, content)
+        time.sleep(0.01)
+        store.put(KEY, store.read(KEY))
+        with pytest.raises(ApprovalError, match=r"A restore of mark .* has begun"):
+            read_approval(store, MARK)
+    store.put(note, RestoreStart(NOW + timedelta(seconds=1), "").to_json())
+    time.sleep(0.01)
+    given(NOW + timedelta(seconds=2))
+    assert read_approval(store, MARK).approved_at == NOW + timedelta(seconds=2)

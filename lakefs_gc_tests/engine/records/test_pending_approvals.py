@@ -19,6 +19,7 @@ from lakefs_gc.engine.records.approval import (
 from lakefs_gc.engine.records.ledger import sequence_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.pending_approvals import pending_approvals
+from lakefs_gc.engine.records.restore_log import RestoreStart
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -26,6 +27,7 @@ from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.sample_mark import MARK
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+_LATER = NOW + timedelta(days=1)
 
 
 class Namespace:
@@ -86,8 +88,24 @@ def test_an_approval_that_was_followed_is_not_found_until_it_is_given_again(name
         namespace.mark("m1")
         namespace.approve("m1", at=given_at - timedelta(seconds=30))
         assert namespace.pending() == ["m1"], "what is older does not follow it"
-        namespace.put(followed_by, b"{}", given_at)
+        content = RestoreStart(given_at, "").to_json() if followed_by.startswith(paths.restores) else b"{}"
+        namespace.put(followed_by, content, given_at)
         assert namespace.pending() == [], followed_by
+
+
+def test_files_with_new_times_make_no_approval_pending_that_a_restore_followed(namespace: Namespace) -> None:
+    """The namespace was copied: to a new disk, to another storage class, or with another encryption."""
+    note = f"{MarkPaths.of('m1').restores}20260701T120100.json"
+    namespace.mark("m1")
+    for content in (RestoreStart(NOW + timedelta(minutes=1), "").to_json(), b"damaged"):
+        namespace.approve("m1")
+        namespace.put(note, content, NOW + timedelta(minutes=1))
+        assert namespace.pending() == []
+        namespace.put(MarkPaths.of("m1").approval, namespace.store.read(MarkPaths.of("m1").approval), _LATER)
+        assert namespace.pending() == []
+    namespace.put(note, RestoreStart(NOW + timedelta(minutes=1), "").to_json(), NOW + timedelta(minutes=1))
+    namespace.approve("m1", at=_LATER)
+    assert namespace.pending() == ["m1"]
 
 
 def test_what_cannot_be_read_approves_nothing_and_hides_no_other(

@@ -182,4 +182,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "pipeline/automation/test_sweep_sensor.py",
         "does_not_answer",
     ),
+    Mutant(
+        9,
+        "files with new times do not revive an approval that a restore made void",
+        "engine/records/restore_log.py",
+        "for key in older if _began_before(store, key, approved_at))",
+        "for key in older)",
+        "engine/records/test_approval.py",
+        "new_times",
+    ),
+    Mutant(
+        9,
+        "the sensor sweeps by no approval that a restore made void, whatever times the files have",
+        "engine/records/pending_approvals.py",
+        "    if notes(store, approval.mark_id).keys() - older:\n",
+        "    if any(at >= written.last_modified for at in notes(store, approval.mark_id).values()):\n",
+        "engine/records/test_pending_approvals.py",
+        "new_times",
+    ),
 )
