@@ -75,6 +75,7 @@ def backups(
         if prune:
             out.say(f"removed: {', '.join(facts['removed']) or 'none'}")
             for kept in facts["kept"]:
-                out.say(f"kept past keep_days: {kept['mark_id']} of {kept['repository']}: {kept['why']}")
+                which = kept["mark_id"] or "every backup"
+                out.say(f"kept past keep_days: {which} of {kept['repository']}: {kept['why']}")
 
     out.result(facts, show_tables)

@@ -47,7 +47,7 @@ _DELETE_IT = "If you no longer need this backup, delete its folder in the backup
 
 @dataclass(frozen=True)
 class Pruned:
-    """``removed`` backups, and expired ones that were ``kept``, each with the reason."""
+    """``removed`` backups, and those that were ``kept``, each with the reason: expired ones, and unreadable ones."""
 
     removed: list[ListedBackup]
     kept: list[tuple[ListedBackup, str]]
@@ -70,16 +70,22 @@ def prune_backups(
 
     An empty ``repository`` stands for all that have, or had, a backup in the location. ``store`` is the backup
     location, and ``keep_days`` is of the settings; ``open_namespace`` opens the store of a namespace, given its URL.
-    ``endpoint_url`` is that of the lakeFS server: backups that record another one stay. A backup that cannot be removed
-    counts as kept.
+    ``endpoint_url`` is that of the lakeFS server: backups that record another one stay. A backup that cannot be read or
+    removed counts as kept.
     """
     open_once = cache(open_namespace)
     pruned = Pruned([], [])
-    recorded, misplaced = set[BackupPaths](), set[BackupPaths]()
+    recorded, misplaced, unreadable = set[BackupPaths](), set[BackupPaths](), set[tuple[str, str]]()
     others = [] if repository else repositories_in(store)[1]
     if others:
         logger.info("left in %s, because no repository has these names: %s", store.location.url, ", ".join(others))
     for listed in list_backups(store, repository):
+        if listed.is_unreadable:
+            unreadable.add((listed.repository, listed.mark_id))
+            which = f"the backup of mark {listed.mark_id}" if listed.mark_id else "every backup"
+            logger.warning("%s of repository %s is kept: %s", which, listed.repository, listed.problem)
+            pruned.kept.append((listed, listed.problem))
+            continue
         if listed.namespace:
             (misplaced if listed.misplaced else recorded).add(listed.paths)
         made_at = listed.created_at
@@ -132,7 +138,9 @@ def prune_backups(
     def is_ours(key: str) -> bool:
         # The folder may be gone, by an earlier pruning or by hand. Then only the id of its mark shows that it was ours.
         paths = BackupPaths.of_unfinished(key)
-        return paths is not None and paths not in misplaced and (paths.has_run_id(now) or paths in recorded)
+        if paths is None or unreadable & {(paths.repository, paths.mark_id), (paths.repository, "")}:
+            return False
+        return paths not in misplaced and (paths.has_run_id(now) or paths in recorded)
 
     remove_unfinished(store, f"{repository}/" if repository else "", now, is_ours)
     return pruned

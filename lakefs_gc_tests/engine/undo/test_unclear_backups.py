@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,13 +17,19 @@ from lakefs_gc.engine.records.backups.manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.undo.pruning import prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import AccessDeniedError
+from lakefs_gc.storage.base import SubPrefixes
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.complete_backup import write_complete_backup, write_unswept_mark
+from lakefs_gc_tests.support.killed_copy import leave_unfinished
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.pruning import DAYS, KEYS, ages, backed_up, prune, pruned
+
+RUN_ID = "ggenq03bneu0bh484i0g"
+"""As lakeFS generates them. By such an id alone, what a killed backup left would be removed."""
 
 
 def as_one_server(place: Backups, mark: Mark) -> None:
@@ -140,3 +147,59 @@ def test_an_unfinished_backup_that_names_no_repository_stays(tmp_path: Path) -> 
     assert "which does not name the repository" in why
     place.put(backup.paths.manifest, manifest)
     assert len(prune_backups(place, "lake", DAYS, later, lambda _: namespace).removed) == 1
+
+
+@pytest.mark.parametrize(("link", "mark_id"), [("lake/latest", ""), ("lake/m1/backup.json", "m1")])
+def test_a_symbolic_link_among_backups_keeps_no_other_from_being_pruned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, link: str, mark_id: str
+) -> None:
+    (tmp_path / "backups").mkdir()
+    place, namespace = (open_store(StoreLocation((tmp_path / name).as_uri())) for name in ("backups", ""))
+    for repository in ("lake", "other"):
+        write_complete_backup(place, repository)
+    write_complete_backup(place, "lake", "m2")
+    for marked in ("m1", "m2"):
+        write_unswept_mark(namespace, marked)
+    target = tmp_path / "backups" / link
+    if target.exists():
+        target.rename(tmp_path / "elsewhere")
+    target.symlink_to(tmp_path / "elsewhere")
+    later = utc_now() + timedelta(days=31)
+    found = prune_backups(place, "", DAYS, later, lambda _: namespace)
+    removed = [("lake", "m2"), ("other", "m1")] if mark_id else [("other", "m1")]
+    assert [(listed.repository, listed.mark_id) for listed in found.removed] == removed
+    [(listed, why)] = found.kept
+    assert (listed.repository, listed.mark_id) == ("lake", mark_id)
+    assert "symbolic link" in why
+    assert "of repository lake is kept: not readable" in caplog.text
+    assert place.read("lake/m1/objects/data/s/one") == b"one"
+    assert next(list_backups(place)).problem == why
+
+
+@pytest.mark.parametrize("denied", ["lake/", f"lake/{RUN_ID}/"])
+def test_what_cannot_be_read_is_no_unfinished_backup(tmp_path: Path, denied: str) -> None:
+    """Nothing of it goes: neither its copies, nor what a killed backup left, which would be old enough."""
+
+    class Denying(LocalStore):
+        def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
+            if prefix == denied:
+                raise AccessDeniedError("told by the test")
+            return super().list_level(prefix)
+
+        def read(self, key: str) -> bytes:
+            if key == f"{denied}backup.json":
+                raise AccessDeniedError("told by the test")
+            return super().read(key)
+
+    (tmp_path / "backups").mkdir()
+    namespace = LocalStore(StoreLocation(tmp_path.as_uri()))
+    write_unswept_mark(namespace, RUN_ID)
+    place = Denying(StoreLocation((tmp_path / "backups").as_uri()))
+    write_complete_backup(place, "lake", RUN_ID)
+    leave_unfinished(place, f"lake/{RUN_ID}/objects/data/s/a")
+    before = {file for file in (tmp_path / "backups").rglob("*") if file.is_file()}
+    later = utc_now() + timedelta(days=31)
+    found = prune_backups(place, "lake", DAYS, later, lambda _: namespace)
+    assert found.removed == []
+    assert [why for _, why in found.kept] == ["not readable: told by the test"]
+    assert {file for file in before if file.exists()} == before

@@ -117,7 +117,9 @@ class ListedBackup:
 
     ``namespace`` is that of the mark; empty if it is unknown. ``misplaced`` is why the records do not show that the
     folder is the one of this backup: somebody may have moved or copied it. ``server`` is the URL of the lakeFS server,
-    and ``keep_days`` for how long the backup is kept at least; empty and 0 if an earlier version made it.
+    and ``keep_days`` for how long the backup is kept at least; empty and 0 if an earlier version made it. If
+    ``is_unreadable``, the ``problem`` is why the store does not show what the backup is. Without a ``mark_id``, that is
+    so for all backups of the repository.
     """
 
     repository: str
@@ -131,6 +133,7 @@ class ListedBackup:
     misplaced: str = ""
     server: str = ""
     keep_days: float = 0
+    is_unreadable: bool = False
 
     @property
     def paths(self) -> BackupPaths:
@@ -138,14 +141,29 @@ class ListedBackup:
 
 
 def list_backups(store: ObjectStore, repository: str = "") -> Iterator[ListedBackup]:
-    """Yield the backups of a repository, or of all repositories, those of the newest mark first in each."""
+    """Yield the backups of a repository, or of all repositories, those of the newest mark first in each.
+
+    What the store does not show, for example because of a symbolic link, is yielded as ``is_unreadable``.
+    """
     for name in [repository] if repository else repositories_in(store)[0]:
-        for folder in sorted(store.list_level(f"{name}/")[0]):
+        try:
+            folders = sorted(store.list_level(f"{name}/")[0])
+        except LakeFSGCError as error:
+            yield _unreadable(name, "", error)
+            continue
+        for folder in folders:
             try:
                 paths = BackupPaths(name, folder.removeprefix(f"{name}/").rstrip("/"))
             except LakeFSGCError:
                 continue  # not a folder of a backup
-            yield _listed(store, paths)
+            try:
+                yield _listed(store, paths)
+            except LakeFSGCError as error:
+                yield _unreadable(name, paths.mark_id, error)
+
+
+def _unreadable(repository: str, mark_id: str, error: LakeFSGCError) -> ListedBackup:
+    return ListedBackup(repository, mark_id, None, 0, 0, "", "", f"not readable: {error.message}", is_unreadable=True)
 
 
 def repositories_in(store: ObjectStore) -> tuple[list[str], list[str]]:
@@ -158,7 +176,7 @@ def repositories_in(store: ObjectStore) -> tuple[list[str], list[str]]:
 def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
     try:
         backup = _manifest_in(store, paths)
-    except LakeFSGCError as error:
+    except (BackupError, CorruptFileError) as error:  # what else happens does not show that it is incomplete
         files = store.stat_many([paths.manifest, paths.began])
         problem = error.message if paths.manifest in files else "not complete"
         began = files[paths.began].last_modified if paths.began in files else None
