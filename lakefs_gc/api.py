@@ -81,7 +81,7 @@ class Marks:
     def prove_erased(self, *paths: str, no_backups: bool = False) -> ErasureProof:
         """Report whether every object that was ever at these paths is erased, as ``lakefs-gc prove-erased`` does.
 
-        ``no_backups``: you state that no backups exist.
+        ``no_backups``: you state that no backups exist. One small file below ``_lakefs/`` is written, and deleted.
         """
         return prove_erased(sources_of(self.settings, self.repository), paths, no_backups=no_backups)
 

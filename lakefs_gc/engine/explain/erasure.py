@@ -24,6 +24,7 @@ from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.mark_records import Outcome
 from lakefs_gc.engine.explain.recorded_facts import Recorded, recorded_facts
 from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
+from lakefs_gc.engine.explain.store_of_lakefs import why_not_the_store_of_lakefs
 from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.explain.words import day
 from lakefs_gc.engine.records import ledger
@@ -172,6 +173,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
         for address in sorted(paths_of, key=lambda address: (sorted(paths_of[address]), address))
     )
     unread += find_of_unknown_paths(sources, paths_of, erased_at(objects))
+    unread += why_not_the_store_of_lakefs(sources)
     remains = any(each.verdict is Verdict.REMAINS for each in objects)
     proof = ErasureProof(
         repository=sources.repository,

@@ -24,7 +24,7 @@ from lakefs_gc_tests.support.collector import Collector
 from lakefs_gc_tests.support.lake import LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 from lakefs_gc_tests.support.mark_facts import write_few_facts
-from lakefs_gc_tests.support.proving import Prove, prover
+from lakefs_gc_tests.support.proving import Prove, prover, verdicts
 
 PATH = "people/anna.csv"
 
@@ -219,7 +219,7 @@ def test_what_lakefs_serves_is_not_erased(small: LakeRepository, tmp_path: Path,
     assert erased.remains[0].startswith(f"lakeFS serves its content: {PATH} of commit ")
     small.store.delete_many([key])
     proof = prover(small, settings)(PATH, no_backups=True)
-    assert proof.verdict is Verdict.ERASED
+    assert verdicts(proof) == {key: Verdict.ERASED}
     assert "1 of 1 objects that the store lacks, read through lakeFS" in proof.looked_at
 
 

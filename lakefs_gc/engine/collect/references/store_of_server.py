@@ -30,12 +30,9 @@ def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore
     Also if that is unknown, because the server does not have the call. Raises ``ServerUnavailableError`` if the server
     does not answer.
     """
-    content = uuid4().hex
-    name = WITNESSES + content
     where = f"The store of lakeFS at {server.endpoint_url}"
-    store.put(METADATA_FOLDER + name, content.encode())
     try:
-        seen = server.metadata_file(repository, name)
+        is_same = is_store_of_server(server, repository, store)
     except ServerError as error:
         if isinstance(error, ServerUnavailableError) and error.facts.get("status") != 404:
             raise
@@ -46,15 +43,27 @@ def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore
             remedy="Upgrade lakeFS to 1.25 or newer, or set a retention rule for the repository, even one of 10,000 "
             "days: then the server writes a list in each run",
         ) from error
-    finally:
-        _remove(store, METADATA_FOLDER + name)
-    if seen != content.encode():
+    if not is_same:
         raise SafetyError(
             f"{where} is another one than {store.location.folder_url}: it does not have the file that this process has "
             "just written",
             remedy="Check that LAKECTL_SERVER_ENDPOINT_URL and the store (endpoint, credentials, mounts) are of the "
             "same installation, then start a new run",
         )
+
+
+def is_store_of_server(server: LakeFSClient, repository: str, store: ObjectStore) -> bool:
+    """Return whether the server reads in its store a file that this process writes to ``store``, and deletes at once.
+
+    Raises the errors of the server and of the store: then it is unknown.
+    """
+    content = uuid4().hex
+    name = WITNESSES + content
+    store.put(METADATA_FOLDER + name, content.encode())
+    try:
+        return server.metadata_file(repository, name) == content.encode()
+    finally:
+        _remove(store, METADATA_FOLDER + name)
 
 
 def _remove(store: ObjectStore, key: str) -> None:

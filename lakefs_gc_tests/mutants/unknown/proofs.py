@@ -1,0 +1,42 @@
+"""Rule 12 in ``prove-erased``: a proof is about the store of lakeFS, and about all that may be in it."""
+
+from __future__ import annotations
+
+from lakefs_gc_tests.mutants.mutant import Mutant, never
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        12,
+        "the store that a proof looks at is the one of lakeFS",
+        "engine/explain/erasure.py",
+        "unread += why_not_the_store_of_lakefs(sources)",
+        "_ = why_not_the_store_of_lakefs(sources)",
+        "engine/explain/test_store_of_lakefs.py",
+        "endpoint_of_a_replica",
+    ),
+    never(
+        12,
+        "where a mount leads to, the versions of the bucket itself are not shown",
+        "engine/explain/store_of_lakefs.py",
+        "prefix and not is_local(namespace) and as_read(namespace) != as_read(url)",
+        "engine/explain/test_store_of_lakefs.py",
+        "behind_a_mount",
+    ),
+    never(
+        12,
+        "a store without what lakeFS reads is another one",
+        "engine/explain/store_of_lakefs.py",
+        "not is_same",
+        "engine/explain/test_store_of_lakefs.py",
+        "old_record",
+    ),
+    Mutant(
+        12,
+        "a store of which it is unknown whether lakeFS reads it is not the one of lakeFS",
+        "engine/explain/store_of_lakefs.py",
+        'return [f"{of_lakefs}: whether {url} is this store is unknown: {error.message}. {_NEEDS}"]',
+        "return []",
+        "engine/explain/test_store_of_lakefs.py",
+        "may_only_read",
+    ),
+)
