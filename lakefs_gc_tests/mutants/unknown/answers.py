@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a backup whose record cannot be read is not looked at",
         "engine/explain/copies/backup_folders.py",
-        """return _Looked(beside, others, f"{name} in {store.location.url}: {error.message}")""",
+        """return replace(looked, unread=f"{name} in {store.location.url}: {error.message}")""",
         "return _Looked((), ())",
         "engine/explain/copies/test_remaining.py",
         "former_name",

@@ -39,4 +39,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/test_store_of_lakefs.py",
         "may_only_read",
     ),
+    Mutant(
+        12,
+        "a backup among the copies of another one is looked for",
+        "engine/explain/copies/backup_folders.py",
+        "looked = _Looked(beside, tuple(folders), of_copies=copies)",
+        "looked = _Looked(beside, tuple(each for each in folders if each != copies))",
+        "engine/explain/copies/test_moved_backups.py",
+        "among_the_copies",
+    ),
 )

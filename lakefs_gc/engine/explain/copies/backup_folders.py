@@ -2,7 +2,7 @@
 
 A backup is at ``<repository>/<mark>/``, and people move it aside to keep it. So each folder that is no backup is looked
 through, at any depth: it may have one, or copies that another program made with the addresses of the objects. So are
-the folders of a backup, except that of its copies.
+the folders of a backup, and that of its copies, except the folders of the copies themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -29,6 +29,8 @@ _DEPTH_OF_BACKUPS = 2
 _MOST_FOLDERS = 10_000
 """The most folders that are listed below those of the second level: about twenty seconds in S3. Those that backups have
 are listed, too, and do not count."""
+_DATA_FOLDER = "data/"
+"""Where lakeFS writes all objects but the oldest, which are at the root."""
 _OF_BACKUPS = tuple(f"/{name}" for name in FOLDERS)
 
 
@@ -66,20 +68,23 @@ def find_copy_folders(
     second_level: list[str] = []
     unread: list[str] = []
     listed = 0
-    look = partial(_look_into, store, repository, namespaces, first_parts)
+    of_copies: frozenset[str] = frozenset()
     while level:
         depth = level[0].count("/")
         if depth == _DEPTH_OF_BACKUPS:
             second_level = sorted(level)
         elif depth > _DEPTH_OF_BACKUPS:
-            listed += sum(not folder.endswith(_OF_BACKUPS) for folder in level)
+            others = [folder for folder in level if not folder.endswith(_OF_BACKUPS)]
+            listed += len(others)
             if listed > _MOST_FOLDERS:
-                unread += _not_listed(store, level)
-                break
+                unread += _not_listed(store, others)
+                level = [folder for folder in level if folder.endswith(_OF_BACKUPS)]
+        look = partial(_look_into, store, repository, namespaces, first_parts, of_copies)
         found = [each for _, each in map_unordered(look, level, _FOLDERS_AT_ONCE)]
         copies += [copy for each in found for copy in each.copies]
         unread += [each.unread for each in found if each.unread]
         level = [folder for each in found for folder in each.others]
+        of_copies = frozenset(each.of_copies for each in found)
     return CopyFolders(sorted(copies, key=lambda each: each.prefix), second_level, sorted(unread))
 
 
@@ -91,35 +96,49 @@ def _has_part(first_parts: Collection[str], folder: str, folders: Collection[str
 
 @dataclass(frozen=True)
 class _Looked:
-    """What was seen in one folder: where it may hold copies, folders to look into, and what could not be looked at."""
+    """What was seen in one folder: where it may hold copies, folders to look into, and what could not be looked at.
+
+    ``of_copies`` is the one of ``others`` that has the copies of a backup; empty if there is none.
+    """
 
     copies: tuple[CopyFolder, ...] = ()
     others: tuple[str, ...] = ()
     unread: str = ""
+    of_copies: str = ""
 
 
 def _look_into(
-    store: ObjectStore, repository: str, namespaces: Collection[str], first_parts: Collection[str], folder: str
+    store: ObjectStore,
+    repository: str,
+    namespaces: Collection[str],
+    first_parts: Collection[str],
+    of_copies: Collection[str],
+    folder: str,
 ) -> _Looked:
     depth = folder.count("/")
     try:
         folders, files = store.list_level(folder)
     except LakeFSGCError as error:
-        return _Looked(unread=_not_read(store, repository, folder, error))
+        at = folder.removesuffix(OBJECTS) if folder in of_copies else folder
+        return _Looked(unread=_not_read(store, repository, at, error))
+    if folder in of_copies:
+        of_objects = {f"{folder}{part}/" for part in first_parts} | {f"{folder}{_DATA_FOLDER}"}
+        return _Looked(others=tuple(each for each in folders if each not in of_objects))
     has_record = not {f"{folder}{MANIFEST}", f"{folder}{BEGAN}"}.isdisjoint(_keys(files))
     # A folder of a repository may have a mark that is named "objects", and a backup may lack its records.
     beside = (CopyFolder(folder, f"the folder {folder}"),) if _has_part(first_parts, folder, folders, files) else ()
     if not has_record and (depth < _DEPTH_OF_BACKUPS or f"{folder}{OBJECTS}" not in folders):
         return _Looked(beside, tuple(folders))
-    others = tuple(each for each in folders if each.removeprefix(folder) != OBJECTS)
+    copies = f"{folder}{OBJECTS}" if f"{folder}{OBJECTS}" in folders else ""
+    looked = _Looked(beside, tuple(folders), of_copies=copies)
     name = _name_of(folder, repository)
     try:
         is_own = depth == _DEPTH_OF_BACKUPS and folder.startswith(f"{repository}/")
         if is_own or _may_be_of(store, folder, namespaces):
-            return _Looked((CopyFolder(folder + OBJECTS, name), *beside), others)
+            return replace(looked, copies=(CopyFolder(folder + OBJECTS, name), *beside))
     except LakeFSGCError as error:
-        return _Looked(beside, others, f"{name} in {store.location.url}: {error.message}")
-    return _Looked(beside, others)
+        return replace(looked, unread=f"{name} in {store.location.url}: {error.message}")
+    return looked
 
 
 def _keys(files: pa.RecordBatch) -> list[str]:

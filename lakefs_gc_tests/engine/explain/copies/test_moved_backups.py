@@ -78,6 +78,49 @@ def test_a_backup_in_a_folder_of_another_is_found(place: Path, folder: str) -> N
     assert copies_of(place) == [f"a backup in the folder {other.paths.folder}{folder}old/"]
 
 
+OTHER = "ft4jgpm1pnqihbkupgd0"
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        f"lake/{OTHER}/objects/{MARK}",
+        f"lake/{OTHER}/objects/old/lake/{MARK}",
+        f"kept/{OTHER}/objects/{MARK}",
+        f"{OTHER}/objects/{MARK}",
+        f"kept/2026/objects/{MARK}",
+        f"kept/2026/objects/lake/{MARK}",
+        f"objects/2026/objects/{MARK}",
+    ],
+)
+@pytest.mark.parametrize("key", [KEY, "at-the-root"])
+def test_a_backup_among_the_copies_of_another_is_found(place: Path, there: str, key: str) -> None:
+    """Or in a folder that is named as that of copies."""
+    back_up(place, key)
+    if OTHER in there:
+        other = write_complete_backup(open_store(StoreLocation(place.as_uri())), "other", OTHER)
+        kept = place / there.partition("/objects")[0]
+        kept.parent.mkdir(exist_ok=True)
+        (place / other.paths.folder).rename(kept)
+    (place / there).parent.mkdir(parents=True, exist_ok=True)
+    (place / "lake" / MARK).rename(place / there)
+    assert copies_of(place, key) == [f"a backup in the folder {there}/"]
+
+
+def test_the_folders_of_copies_are_not_looked_through(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are many, and no key at the root is below them."""
+    monkeypatch.setattr(backup_folders, "_MOST_FOLDERS", 3)
+    back_up(place, "at-the-root")
+    for number in range(5):
+        back_up(place, f"data/{number}/anna")
+    assert copies_of(place, "at-the-root") == [f"backup of mark {MARK}"]
+    assert copies_of(place, "data/1/anna") == [f"backup of mark {MARK}"]
+    (place / "lake" / MARK / "objects" / "link").symlink_to(place)
+    settings = BackupSettings(url=place.as_uri())
+    [unread] = find_backups(settings, "lake", ["local://lake/"], {KEY: ()}).unread
+    assert unread.startswith(f"backup of mark {MARK} in {place.as_uri()}: ")
+
+
 @pytest.mark.parametrize("folder", ["", "manual/", "objects/", f"{MARK}/objects/", f"old/lake/{MARK}/objects/"])
 def test_copies_without_a_record_are_found(place: Path, folder: str) -> None:
     """As rclone makes them. Those of another namespace have the record of their backup."""
