@@ -19,7 +19,16 @@ from lakefs_gc.engine.explain.copies.unfinished import find_parts, find_unfinish
 from lakefs_gc.engine.explain.history import Sighting
 from lakefs_gc.engine.explain.keepers import Commits, tags_of
 from lakefs_gc.engine.explain.mark_records import Marking, find_markings
-from lakefs_gc.engine.explain.sources import Asked, Place, Sources, of_last_run, resolve, staged, twins
+from lakefs_gc.engine.explain.sources import (
+    Asked,
+    Place,
+    Sources,
+    namespaces_of_others,
+    of_last_run,
+    resolve,
+    staged,
+    twins,
+)
 from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.explain.words import day, short
 from lakefs_gc.engine.run import effective_min_age_seconds
@@ -99,6 +108,7 @@ class Facts:
             sources.repository,
             sources.known.folders,
             marks_of,
+            others=namespaces_of_others(sources) if backup_urls or sources.settings.backup.url else (),
             recorded=backup_urls,
             unfinished=unfinished,
             parts=parts,

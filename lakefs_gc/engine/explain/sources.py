@@ -20,7 +20,7 @@ from lakefs_gc.engine.workspace.known_commits import keep_commits, read_commits
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError, RepositoryNotFoundError, ServerError
 from lakefs_gc.formats.address_readings import is_local
-from lakefs_gc.formats.addresses import all_spellings
+from lakefs_gc.formats.addresses import all_spellings, normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, learn_folders
 from lakefs_gc.lakefs.models import Change
@@ -113,6 +113,18 @@ def _known_folders(
     folders = all_spellings(namespace, store.location.url, server_folders)
     mounts = folder_mounts(settings) if is_local(namespace) else ()
     return KnownFolders(namespace, store.location, folders, server_folders, mounts)
+
+
+def namespaces_of_others(sources: Sources) -> frozenset[str]:
+    """Return the namespaces of all other repositories; none if the server does not list them.
+
+    Nothing relies on the list being whole: what is in a namespace that it lacks is looked at, too.
+    """
+    try:
+        others = [each for each in sources.server.repositories() if each.name != sources.repository]
+        return frozenset(normalize_namespace(each.storage_namespace) for each in others)
+    except LakeFSGCError:
+        return frozenset()
 
 
 @dataclass(frozen=True)

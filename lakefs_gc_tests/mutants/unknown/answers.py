@@ -81,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "backups below a former name of the repository are looked at",
         "engine/explain/copies/backup_folders.py",
-        "if is_own or _may_be_of(store, folder, namespaces):",
+        "if is_own or owner.may_have(store, folder):",
         "if is_own:",
         "engine/explain/copies/test_remaining.py",
         "former_name",

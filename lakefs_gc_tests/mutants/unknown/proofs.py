@@ -48,4 +48,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/copies/test_moved_backups.py",
         "among_the_copies",
     ),
+    Mutant(
+        12,
+        "a backup of a namespace that no repository has may be of a former one of this repository",
+        "engine/explain/copies/backup_folders.py",
+        "return normalize_namespace(recorded) not in self.others",
+        "return False",
+        "engine/explain/copies/test_moved_backups.py",
+        "former_namespace",
+    ),
 )

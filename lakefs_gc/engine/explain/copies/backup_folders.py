@@ -20,7 +20,7 @@ from lakefs_gc.engine.explain.copies.found import OTHER_FOLDER
 from lakefs_gc.engine.records.backups.location import recorded_namespace
 from lakefs_gc.engine.records.backups.manifest import BEGAN, FOLDERS, MANIFEST, OBJECTS, BackupPaths
 from lakefs_gc.errors import LakeFSGCError
-from lakefs_gc.formats.addresses import namespaces_overlap
+from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -32,6 +32,29 @@ are listed, too, and do not count."""
 _DATA_FOLDER = "data/"
 """Where lakeFS writes all objects but the oldest, which are at the root."""
 _OF_BACKUPS = tuple(f"/{name}" for name in FOLDERS)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose copies are looked for: a repository, by its name and the spellings of its namespace.
+
+    ``others`` are the namespaces of the other repositories that the server has. A backup of one of them is of another
+    repository. One of any other namespace may be of this repository: it may have had another bucket before.
+    """
+
+    repository: str
+    namespaces: Collection[str]
+    others: Collection[str] = ()
+
+    def may_have(self, store: ObjectStore, folder: str) -> bool:
+        """Return whether the backup in a folder may be of the repository. Raise if its record cannot be read.
+
+        One without a record may be of any.
+        """
+        recorded = recorded_namespace(store, folder)
+        if not recorded or any(namespaces_overlap(recorded, each) for each in self.namespaces):
+            return True
+        return normalize_namespace(recorded) not in self.others
 
 
 @dataclass(frozen=True)
@@ -54,13 +77,11 @@ class CopyFolders:
     unread: list[str]
 
 
-def find_copy_folders(
-    store: ObjectStore, repository: str, namespaces: Collection[str], addresses: Collection[str]
-) -> CopyFolders:
+def find_copy_folders(store: ObjectStore, owner: Owner, addresses: Collection[str]) -> CopyFolders:
     """Return the folders of a backup location that may hold copies of objects of a repository.
 
-    These are its own backups, all others that are of its namespace or tell no namespace, and each folder that has the
-    first part of one of ``addresses``. Raises the errors of the store for the location itself.
+    These are its own backups, all others that may be of it, and each folder that has the first part of one of
+    ``addresses``. Raises the errors of the store for the location itself.
     """
     first_parts = {address.partition("/")[0] for address in addresses}
     level, files = store.list_level("")
@@ -79,7 +100,7 @@ def find_copy_folders(
             if listed > _MOST_FOLDERS:
                 unread += _not_listed(store, others)
                 level = [folder for folder in level if folder.endswith(_OF_BACKUPS)]
-        look = partial(_look_into, store, repository, namespaces, first_parts, of_copies)
+        look = partial(_look_into, store, owner, first_parts, of_copies)
         found = [each for _, each in map_unordered(look, level, _FOLDERS_AT_ONCE)]
         copies += [copy for each in found for copy in each.copies]
         unread += [each.unread for each in found if each.unread]
@@ -109,8 +130,7 @@ class _Looked:
 
 def _look_into(
     store: ObjectStore,
-    repository: str,
-    namespaces: Collection[str],
+    owner: Owner,
     first_parts: Collection[str],
     of_copies: Collection[str],
     folder: str,
@@ -120,7 +140,7 @@ def _look_into(
         folders, files = store.list_level(folder)
     except LakeFSGCError as error:
         at = folder.removesuffix(OBJECTS) if folder in of_copies else folder
-        return _Looked(unread=_not_read(store, repository, at, error))
+        return _Looked(unread=_not_read(store, owner.repository, at, error))
     if folder in of_copies:
         of_objects = {f"{folder}{part}/" for part in first_parts} | {f"{folder}{_DATA_FOLDER}"}
         return _Looked(others=tuple(each for each in folders if each not in of_objects))
@@ -131,10 +151,10 @@ def _look_into(
         return _Looked(beside, tuple(folders))
     copies = f"{folder}{OBJECTS}" if f"{folder}{OBJECTS}" in folders else ""
     looked = _Looked(beside, tuple(folders), of_copies=copies)
-    name = _name_of(folder, repository)
+    name = _name_of(folder, owner.repository)
     try:
-        is_own = depth == _DEPTH_OF_BACKUPS and folder.startswith(f"{repository}/")
-        if is_own or _may_be_of(store, folder, namespaces):
+        is_own = depth == _DEPTH_OF_BACKUPS and folder.startswith(f"{owner.repository}/")
+        if is_own or owner.may_have(store, folder):
             return replace(looked, copies=(CopyFolder(folder + OBJECTS, name), *beside))
     except LakeFSGCError as error:
         return replace(looked, unread=f"{name} in {store.location.url}: {error.message}")
@@ -163,19 +183,10 @@ def _has_place_of_backup(folder: str) -> bool:
         return False
 
 
-def _may_be_of(store: ObjectStore, folder: str, namespaces: Collection[str]) -> bool:
-    """Return whether a backup may be of a namespace. Raise if its record cannot be read.
-
-    One without a record may be of any namespace.
-    """
-    recorded = recorded_namespace(store, folder)
-    return not recorded or any(namespaces_overlap(recorded, each) for each in namespaces)
-
-
-def may_be_named(store: ObjectStore, repository: str, namespaces: Collection[str], name: str, mark_id: str) -> bool:
+def may_be_named(store: ObjectStore, owner: Owner, name: str, mark_id: str) -> bool:
     """Return whether a folder of this name and mark may be a backup of the repository. Unknown counts as yes."""
     try:
-        return name == repository or _may_be_of(store, f"{name}/{mark_id}/", namespaces)
+        return name == owner.repository or owner.may_have(store, f"{name}/{mark_id}/")
     except LakeFSGCError:
         return True
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.explain.copies.backup_folders import find_copy_folders, may_be_named
+from lakefs_gc.engine.explain.copies.backup_folders import Owner, find_copy_folders, may_be_named
 from lakefs_gc.engine.explain.copies.found import FORMER_LOCATION, NO_LOCATION, Copies
 from lakefs_gc.engine.explain.copies.unfinished import find_of_removed_backups, find_parts, find_unfinished
 from lakefs_gc.engine.explain.stored import look_up
@@ -50,6 +50,7 @@ def find_backups(
     namespaces: Collection[str],
     marks_of: Mapping[str, Collection[str]],
     *,
+    others: Collection[str] = (),
     recorded: Collection[str] = (),
     unfinished: bool = False,
     parts: bool = False,
@@ -60,17 +61,21 @@ def find_backups(
     after their backups were removed.
 
     Backups stay where they are when the setting changes: so ``recorded`` are the URLs that were configured when marks
-    were made. They stay below the name that the repository had, too. So those below other names count if they are of
-    its namespace, of which ``namespaces`` are the spellings. ``unfinished`` copies are looked for, too, on request, and
-    so are copies of the ``parts`` of uploads, of which marks name those that are objects of their own.
+    were made. They stay below the name that the repository had, and record the namespace that it had. So those below
+    other names count, too: if they are of its namespace, of which ``namespaces`` are the spellings, and if they are not
+    of one of ``others``, the namespaces that other repositories have.
+
+    ``unfinished`` copies are looked for, too, on request, and so are copies of the ``parts`` of uploads, of which marks
+    name those that are objects of their own.
     """
     configured = StoreLocation(settings.url).folder_url if settings.url else ""
     former = {StoreLocation(url).folder_url: url for url in recorded if url}
     former.pop(configured, None)
     places = [("backups in ", settings.url)] if settings.url else []
     places += [(FORMER_LOCATION, url) for _, url in sorted(former.items())]
+    owner = Owner(repository, namespaces, others)
     found = [
-        _copies_in(StoreLocation(url), what, repository, namespaces, marks_of, unfinished=unfinished, parts=parts)
+        _copies_in(StoreLocation(url), what, owner, marks_of, unfinished=unfinished, parts=parts)
         # The configured location last: somebody may move what is in a former one to it meanwhile.
         for what, url in reversed(places)
     ][::-1]
@@ -83,8 +88,7 @@ def find_backups(
 def _copies_in(
     location: StoreLocation,
     what: str,
-    repository: str,
-    namespaces: Collection[str],
+    owner: Owner,
     marks_of: Mapping[str, Collection[str]],
     *,
     unfinished: bool,
@@ -93,22 +97,20 @@ def _copies_in(
     copies: dict[str, list[str]] = {address: [] for address in marks_of}
     try:
         store = open_store(location)
-        folders = find_copy_folders(store, repository, namespaces, marks_of)
+        folders = find_copy_folders(store, owner, marks_of)
         unread = folders.unread
         if why := why_unproved(store, folders.second_level):
             unread.append(f"{what}{location.url}: {why}{'' if what == FORMER_LOCATION else _IF_EMPTY}")
     except LakeFSGCError as error:
         return Copies(copies, (f"{what}{location.url}: {error.message}",))
     try:
-        removed = _removed_copies(repository, marks_of, {folder.prefix for folder in folders.copies})
+        removed = _removed_copies(owner.repository, marks_of, {folder.prefix for folder in folders.copies})
         if unfinished:
             keys_of_all = {folder.prefix + address: address for folder in folders.copies for address in marks_of}
             keys_of_all |= {key: address for key, (address, _) in removed.items()}
             for found in (
                 find_unfinished(store, keys_of_all),
-                find_of_removed_backups(
-                    store, marks_of, keys_of_all, partial(may_be_named, store, repository, namespaces)
-                ),
+                find_of_removed_backups(store, marks_of, keys_of_all, partial(may_be_named, store, owner)),
             ):
                 unread += found.unread
                 for address, texts in found.of.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,11 @@ from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.explain.copies import backup_folders
 from lakefs_gc.engine.explain.copies.remaining import find_backups
 from lakefs_gc.engine.explain.erasure import ErasureProof, Verdict
-from lakefs_gc.engine.records.backups.manifest import FOLDERS, OBJECTS
+from lakefs_gc.engine.records.backups.manifest import FOLDERS, OBJECTS, Backup
 from lakefs_gc.engine.records.backups.marker import write_marker
+from lakefs_gc.errors import ServerError
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -39,7 +44,8 @@ def back_up(place: Path, key: str) -> None:
 
 
 def copies_of(place: Path, key: str = KEY) -> list[str]:
-    found = find_backups(BackupSettings(url=place.as_uri()), "lake", ["local://lake/"], {key: ()})
+    others = ["local://other/"]
+    found = find_backups(BackupSettings(url=place.as_uri()), "lake", ["local://lake/"], {key: ()}, others=others)
     assert found.unread == ()
     return [text.removesuffix(f" in {place.as_uri()}") for text in found.of[key]]
 
@@ -142,6 +148,24 @@ def test_copies_beside_the_record_of_a_backup_are_found(place: Path, repository:
     assert copies_of(place) == [f"the folder {paths.folder}"]
 
 
+@pytest.mark.parametrize("there", [f"lake-before/{MARK}", f"kept/lake/{MARK}", f"lake.2025/{MARK}"])
+def test_a_moved_backup_of_a_former_namespace_is_found(place: Path, there: str) -> None:
+    """The repository was in another bucket. No repository has that namespace any more."""
+    store = open_store(StoreLocation(place.as_uri()))
+    back_up(place, KEY)
+    key = f"lake/{MARK}/backup.json"
+    backup = Backup.from_json(store.read(key), key)
+    store.put(key, replace(backup, namespace="s3://former/lake/").sealed().to_json())
+    (place / there).parent.mkdir(parents=True, exist_ok=True)
+    (place / "lake" / MARK).rename(place / there)
+    [found] = copies_of(place)
+    assert MARK in found
+    settings, url = BackupSettings(url=place.as_uri()), "local://lake/"
+    others = ["s3://former/"]
+    assert find_backups(settings, "lake", [url], {KEY: ()}, others=others).of[KEY]
+    assert not find_backups(settings, "lake", [url], {KEY: ()}, others=["s3://former/lake/"]).of[KEY]
+
+
 @pytest.fixture
 def erased(small: LakeRepository) -> str:
     """The address of an object that was at ``PATH``, and is gone."""
@@ -170,6 +194,24 @@ def test_a_moved_backup_remains_and_other_folders_do_not_spoil_a_proof(
     back_up(place, erased)
     (place / "lake").rename(place / "lake.kept")
     assert proved(small, place).objects[0].remains == (f"a backup in the folder lake.kept/{MARK}/ in {place.as_uri()}",)
+
+
+def test_backups_of_other_repositories_are_of_them(
+    small: LakeRepository, erased: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While they exist. If the server does not list its repositories, their backups are looked at."""
+    small.lake.repository("other")
+    store = open_store(StoreLocation(place.as_uri()))
+    store.put(write_complete_backup(store, "other", MARK).paths.objects + erased, b"Anna")
+    assert proved(small, place).verdict is Verdict.ERASED
+
+    def denied(client: LakeFSClient) -> Iterator[Repository]:
+        raise ServerError("insufficient permissions")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeFSClient, "repositories", denied)
+        assert proved(small, place).objects[0].remains == (f"backup of mark {MARK} of other in {place.as_uri()}",)
+    assert proved(small, place).verdict is Verdict.ERASED
 
 
 def test_a_folder_that_cannot_be_looked_through_is_said(

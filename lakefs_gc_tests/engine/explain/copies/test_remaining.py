@@ -112,9 +112,10 @@ def test_each_backup_with_a_copy_is_named(tmp_path: Path) -> None:
     put_copy(store, "lake", "m2", "data/s/once", "data/s/twice")  # incomplete: it has no manifest, but copies
     put_copy(store, "other", "m3", "data/s/never", namespace=OTHER_NAMESPACE)
     settings = BackupSettings(url=tmp_path.as_uri())
-    found = find_backups(settings, "lake", [NAMESPACE], UNMARKED)
+    found = find_backups(settings, "lake", [NAMESPACE], UNMARKED, others=[OTHER_NAMESPACE])
     assert found.unread == ()
     assert named_marks(found) == {"data/s/once": ["m1", "m2"], "data/s/twice": ["m2"]}
+    assert "m3" in named_marks(find_backups(settings, "lake", [NAMESPACE], UNMARKED))["data/s/never"]
     assert find_backups(BackupSettings(), "lake", [NAMESPACE], UNMARKED).unread
     missing = BackupSettings(url=(tmp_path / "not-mounted").as_uri())
     assert "not-mounted" in find_backups(missing, "lake", [NAMESPACE], UNMARKED).unread[0]
@@ -128,7 +129,7 @@ def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
     put_copy(store, "other", "m3", *KEYS, namespace=OTHER_NAMESPACE)
     put_copy(store, "lake", "m4", "data/s/erased", namespace=OTHER_NAMESPACE)  # of a deleted repository of this name
     settings = BackupSettings(url=tmp_path.as_uri())
-    found = find_backups(settings, "lake", ["s3://alias/lake/", NAMESPACE], UNMARKED)
+    found = find_backups(settings, "lake", ["s3://alias/lake/", NAMESPACE], UNMARKED, others=[OTHER_NAMESPACE])
     assert found.unread == ()
     assert named_marks(found) == {"data/s/once": ["m1"], "data/s/twice": ["m2"], "data/s/erased": ["m4"]}
     assert found.of["data/s/once"] == [f"backup of mark m1 of lake-before in {tmp_path.as_uri()}"]
@@ -136,7 +137,7 @@ def test_backups_below_a_former_name_of_the_repository(tmp_path: Path) -> None:
     damaged = put_copy(store, "lake-before", "m5", "data/s/deleted", namespace=NAMESPACE)
     store.put(damaged.began, store.read(damaged.began)[:-9])
     store.put("other/no mark/x", b"")
-    found = find_backups(settings, "lake", [NAMESPACE], UNMARKED)
+    found = find_backups(settings, "lake", [NAMESPACE], UNMARKED, others=[OTHER_NAMESPACE])
     assert [each.split(" in ")[0] for each in found.unread] == ["backup of mark m5 of lake-before"]
     assert named_marks(found)["data/s/once"] == ["m1"]
 

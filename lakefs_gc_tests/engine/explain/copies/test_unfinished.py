@@ -85,7 +85,8 @@ def test_what_a_killed_backup_left_in_s3(
     prove, key, backup = prover(small, small.lake.settings), deleted_object(small), BackupSettings(url=s3_namespace.url)
     store = open_store(s3_namespace)
     other = BackupPaths("other", MARK)
-    store.put(other.began, BackupStart(MARK, "s3://bucket/other/", "sha256:0", EPOCH).to_json())
+    namespace = small.lake.repository("other").namespace
+    store.put(other.began, BackupStart(MARK, namespace, "sha256:0", EPOCH).to_json())
     bucket, _, root = s3_namespace.folder_url.removeprefix("s3://").partition("/")
     for others in (BackupPaths("lake", MARK).objects + key + "2", other.objects + key):
         s3_server.client().create_multipart_upload(Bucket=bucket, Key=root + others)
