@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
-from lakefs_gc.engine.records.mark_parts import read_part
+from lakefs_gc.engine.records.mark_parts import part_keys, read_part
 from lakefs_gc.engine.records.restore_log import RESTORED
 from lakefs_gc.engine.records.stored_marks import mark_folders, read_mark
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.data_files import read_footer
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, ObjectNotFoundError
+from lakefs_gc.formats.report import find_report_layouts
 from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -89,7 +90,7 @@ def find_markings(store: ObjectStore, repository: str, namespace: str, addresses
     for mark_id in mark_folders(store):
         paths = MarkPaths.of(mark_id)
         try:
-            if not store.stat_many([paths.manifest, paths.summary]):
+            if not _has_mark(store, mark_id):
                 continue  # a run that was killed before its mark was complete: no sweep can follow
             mark = read_mark(store, repository, namespace, mark_id)
             marks.append(mark)
@@ -108,6 +109,15 @@ def find_markings(store: ObjectStore, repository: str, namespace: str, addresses
     if folders or files.num_rows:
         unread.append(f"marks of lakeFS's Spark client before 0.10 ({_EARLIER_MARKS}): they have no ledger")
     return Markings(of, tuple(marks), tuple(unread))
+
+
+def _has_mark(store: ObjectStore, mark_id: str) -> bool:
+    """Return whether a folder of records has a mark, also in the layout of an earlier program of lakeFS's client."""
+    layouts = find_report_layouts(mark_id)
+    summaries = [layout.summary for layout in layouts if layout.summary]
+    if store.stat_many([MarkPaths.of(mark_id).manifest, *summaries]):
+        return True
+    return any(part_keys(store, layout) for layout in layouts if not layout.summary)
 
 
 def _reasons(store: ObjectStore, mark: Mark, wanted: pa.StringArray) -> dict[str, str | None]:

@@ -20,6 +20,7 @@ from lakefs_gc.formats.report import Summary
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.client_marks import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
 from lakefs_gc_tests.support.sample_mark import MARK, NOW
 
 PATHS = MarkPaths.of("m1")
@@ -147,3 +148,14 @@ def test_a_mark_that_cannot_be_read_is_named(store: ObjectStore) -> None:
     assert any("before 0.10" in each for each in find_markings(store, "lake", MARK.namespace, []).unread)
     store.delete_many([PATHS.manifest])
     assert find_markings(store, "lake", MARK.namespace, [key_of(300)]).unread[0].startswith("mark m1")
+
+
+@pytest.mark.parametrize("layout", [UNIFIED, UNCOMMITTED, COMMITTED])
+def test_a_mark_of_lakefs_client_is_read_in_each_layout(tmp_path: Path, layout: str) -> None:
+    """Its records are where those of all marks are. Without the mark, they are those of a run that was killed."""
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    LedgerWriter(store, PATHS.ledger, 0, sequence_of(NOW, 1, Scope.all)).chunk(0).outcome(records([9], "deleted"))
+    assert find_markings(store, "lake", MARK.namespace, [key_of(9)]).of[key_of(9)] == []
+    write_client_mark(store, layout, [key_of(8), key_of(9)])
+    assert marking(store, 9).is_deleted
+    assert marking(store, 8).is_pending

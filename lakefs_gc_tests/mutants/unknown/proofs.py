@@ -57,4 +57,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/copies/test_moved_backups.py",
         "former_namespace",
     ),
+    Mutant(
+        12,
+        "the records of a mark in the layout of an earlier program of lakeFS's client are read",
+        "engine/explain/mark_records.py",
+        "if not _has_mark(store, mark_id):",
+        "if not store.stat_many([paths.manifest, paths.summary]):",
+        "engine/explain/test_mark_records.py",
+        "in_each_layout",
+    ),
 )
