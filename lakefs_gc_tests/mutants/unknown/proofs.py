@@ -66,4 +66,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/test_mark_records.py",
         "in_each_layout",
     ),
+    never(
+        12,
+        "an empty folder of a repository, where a disk may not be mounted, does not show that it has no backup",
+        "engine/explain/copies/backup_folders.py",
+        'is_local and folder == f"{owner.repository}/" and not folders and not files.num_rows',
+        "engine/explain/copies/test_moved_backups.py",
+        "empty_folder_of_the_repository",
+    ),
 )

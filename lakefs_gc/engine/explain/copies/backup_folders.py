@@ -20,6 +20,7 @@ from lakefs_gc.engine.explain.copies.found import OTHER_FOLDER
 from lakefs_gc.engine.records.backups.location import recorded_namespace
 from lakefs_gc.engine.records.backups.manifest import BEGAN, FOLDERS, MANIFEST, OBJECTS, BackupPaths
 from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.formats.address_readings import LOCAL_STORE
 from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
@@ -31,6 +32,10 @@ _MOST_FOLDERS = 10_000
 are listed, too, and do not count."""
 _DATA_FOLDER = "data/"
 """Where lakeFS writes all objects but the oldest, which are at the root."""
+_EMPTY = (
+    "this folder is empty, and pruning leaves none, so it may be where a disk is mounted at other times. Mount it. If "
+    "no backup is on such a disk, remove the folder"
+)
 _OF_BACKUPS = tuple(f"/{name}" for name in FOLDERS)
 
 
@@ -141,6 +146,9 @@ def _look_into(
     except LakeFSGCError as error:
         at = folder.removesuffix(OBJECTS) if folder in of_copies else folder
         return _Looked(unread=_not_read(store, owner.repository, at, error))
+    is_local = store.location.url.startswith(LOCAL_STORE)
+    if is_local and folder == f"{owner.repository}/" and not folders and not files.num_rows:
+        return _Looked(unread=f"backups in {store.location.url} below {folder}: {_EMPTY}")
     if folder in of_copies:
         of_objects = {f"{folder}{part}/" for part in first_parts} | {f"{folder}{_DATA_FOLDER}"}
         return _Looked(others=tuple(each for each in folders if each not in of_objects))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,14 @@ def back_up(place: Path, key: str) -> None:
     store.put(write_complete_backup(store, "lake", MARK).paths.objects + key, b"Anna")
 
 
+def move(place: Path, there: str) -> None:
+    """Move the backup, and remove the folder where it was if that is empty."""
+    (place / there).parent.mkdir(parents=True, exist_ok=True)
+    (place / "lake" / MARK).rename(place / there)
+    with suppress(OSError):
+        (place / "lake").rmdir()
+
+
 def copies_of(place: Path, key: str = KEY) -> list[str]:
     others = ["local://other/"]
     found = find_backups(BackupSettings(url=place.as_uri()), "lake", ["local://lake/"], {key: ()}, others=others)
@@ -67,8 +76,7 @@ def test_a_backup_is_found_wherever_it_was_moved(place: Path, kept: str, name: s
     back_up(place, KEY)
     there = place / kept
     if kept != f"lake/{MARK}":
-        there.parent.mkdir(parents=True, exist_ok=True)
-        (place / "lake" / MARK).rename(there)
+        move(place, kept)
     assert copies_of(place) == [name]
     (there / "objects" / KEY).unlink()
     assert copies_of(place) == []
@@ -108,8 +116,7 @@ def test_a_backup_among_the_copies_of_another_is_found(place: Path, there: str, 
         kept = place / there.partition("/objects")[0]
         kept.parent.mkdir(exist_ok=True)
         (place / other.paths.folder).rename(kept)
-    (place / there).parent.mkdir(parents=True, exist_ok=True)
-    (place / "lake" / MARK).rename(place / there)
+    move(place, there)
     assert copies_of(place, key) == [f"a backup in the folder {there}/"]
 
 
@@ -156,8 +163,7 @@ def test_a_moved_backup_of_a_former_namespace_is_found(place: Path, there: str) 
     key = f"lake/{MARK}/backup.json"
     backup = Backup.from_json(store.read(key), key)
     store.put(key, replace(backup, namespace="s3://former/lake/").sealed().to_json())
-    (place / there).parent.mkdir(parents=True, exist_ok=True)
-    (place / "lake" / MARK).rename(place / there)
+    move(place, there)
     [found] = copies_of(place)
     assert MARK in found
     settings, url = BackupSettings(url=place.as_uri()), "local://lake/"
@@ -212,6 +218,23 @@ def test_backups_of_other_repositories_are_of_them(
         patched.setattr(LakeFSClient, "repositories", denied)
         assert proved(small, place).objects[0].remains == (f"backup of mark {MARK} of other in {place.as_uri()}",)
     assert proved(small, place).verdict is Verdict.ERASED
+
+
+def test_an_empty_folder_of_the_repository_shows_no_absence(small: LakeRepository, erased: str, place: Path) -> None:
+    """Each repository may have a disk of its own, which is not mounted. That of another one may be empty."""
+    back_up(place, erased)
+    (place / "lake").rename(place.parent / "the-disk")
+    (place / "other").mkdir()
+    assert proved(small, place).verdict is Verdict.ERASED
+    (place / "lake").mkdir()
+    for no_backups in (False, True):
+        proof = proved(small, place, no_backups=no_backups)
+        assert proof.verdict is Verdict.UNKNOWN
+        [unread] = proof.not_looked_at
+        assert unread.startswith(f"backups in {place.as_uri()} below lake/: this folder is empty")
+    (place / "lake").rmdir()
+    (place.parent / "the-disk").rename(place / "lake")
+    assert proved(small, place).verdict is Verdict.REMAINS
 
 
 def test_a_folder_that_cannot_be_looked_through_is_said(
