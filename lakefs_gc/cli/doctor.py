@@ -21,7 +21,7 @@ from lakefs_gc.lakefs.server_version import LEAST_VERSION_TEXT, is_new_enough
 from lakefs_gc.pipeline.automation.cron import refuse_cron
 from lakefs_gc.pipeline.instances import configured_instance, traits
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.storage.freed_space import freed_space
+from lakefs_gc.storage.freed_space import freed_space, hides_versions
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.findings import Finding, Verdict
 from lakefs_gc.units import human_duration
@@ -144,7 +144,8 @@ def _repository(server: LakeFSClient, settings: Settings, repository: Repository
     yield Finding("repository", "ok", f"{repository.name} at {repository.storage_namespace}")
     yield _rules(server, repository)
     yield _attempt("other repositories", lambda: _other_repositories(server, settings, repository))
-    location = settings.reach(normalize_namespace(repository.storage_namespace))
+    namespace = normalize_namespace(repository.storage_namespace)
+    location = settings.reach(namespace)
     try:
         store = open_store(location)
         levels, _ = store.list_level("")
@@ -160,7 +161,7 @@ def _repository(server: LakeFSClient, settings: Settings, repository: Repository
     yield _attempt("store: read", lambda: _read(store, server, repository))
     yield _attempt("store: write and delete", lambda: _write_and_delete(store))
     yield _clock(store, settings)
-    yield _space_after_deletes(store, settings)
+    yield _space_after_deletes(store, settings, namespace)
     yield _backups(settings, server)
 
 
@@ -236,9 +237,16 @@ def _clock(store: ObjectStore, settings: Settings) -> Finding:
     return Finding("clock", "ok", detail)
 
 
-def _space_after_deletes(store: ObjectStore, settings: Settings) -> Finding:
+def _space_after_deletes(store: ObjectStore, settings: Settings, namespace: str = "") -> Finding:
     """Return whether the store keeps the bytes of deleted objects: versioning, soft delete or object lock."""
-    space = freed_space(store)
+    space = freed_space(store, namespace)
+    if namespace and settings.sweep.delete_versions and hides_versions(store, namespace):
+        return Finding(
+            _SPACE,
+            "fail",
+            f"{space.why}. sweep.delete_versions is set, and lakefs-gc refuses to sweep",
+            "remove this mount, or set sweep.delete_versions to false",
+        )
     if space.state == "freed at once":
         return Finding(_SPACE, "ok", str(space))
     if space.state == "unknown":

@@ -30,8 +30,9 @@ from lakefs_gc.engine.sweep.at_mark import Accepted, any_size_at_mark
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.sweep.second_look import SecondLook, second_look_at
 from lakefs_gc.engine.workspace.workspace import Clock
-from lakefs_gc.errors import MarkError, StorageError
+from lakefs_gc.errors import ConfigurationError, MarkError, StorageError
 from lakefs_gc.storage.base import ObjectStore, VersionedTarget
+from lakefs_gc.storage.freed_space import hides_versions
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,16 @@ def refuse_unlisted_versions(store: ObjectStore, mark: Mark, now: datetime) -> N
     """Raise ``StorageError`` if a store that keeps versions lists none of a file of the mark, which exists.
 
     Its empty lists do not prove that the marked objects have no versions. Raise ``ConfigurationError`` for a store
-    whose versions cannot be deleted, before the sweep waits for commits.
+    whose versions cannot be deleted, before the sweep waits for commits. A folder through which a mount leads to an
+    object store has none, whatever is kept there.
     """
+    if hides_versions(store, mark.namespace):
+        raise ConfigurationError(
+            f"sweep.delete_versions is set, but `mounts` leads from {mark.namespace} to {store.location.url}, "
+            "a folder. It does not show the versions of the objects, so they would stay",
+            remedy="Remove this mount, so that the sweep reaches the object store itself, or set sweep.delete_versions "
+            "to false",
+        )
     summary = MarkPaths.of(mark.mark_id).summary
     [found] = store.find_versions([VersionedTarget(summary, None, now)])
     if not found.ids and store.space_not_freed():

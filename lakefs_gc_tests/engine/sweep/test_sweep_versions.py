@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.cli.doctor import _space_after_deletes
+from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.backups.location import require_backup
@@ -23,15 +26,17 @@ from lakefs_gc.engine.sweep.preconditions import refuse_unlisted_versions
 from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import StorageError
+from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector, counts
 from lakefs_gc_tests.support.lake import Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.sample_mark import MARK
 
 
 @pytest.fixture
@@ -196,6 +201,24 @@ def test_a_list_of_versions_without_those_of_the_mark_is_no_list(
     # A store that keeps none lists none.
     monkeypatch.setattr(store, "space_not_freed", lambda: "")
     refuse_unlisted_versions(store, mark, utc_now())
+
+
+def test_a_folder_does_not_show_the_versions_of_a_bucket(tmp_path: Path) -> None:
+    """A mount of the bucket as a folder. The sweep would record "deleted", and all versions would stay."""
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    settings = Settings(sweep=SweepSettings(delete_versions=True))
+    for namespace in ("s3://bucket/lake/", "gs://bucket/lake/", "https://account.blob.core.windows.net/lake/"):
+        mark = replace(MARK, namespace=namespace)
+        with pytest.raises(ConfigurationError, match=r"`mounts` leads from .* a folder") as refused:
+            refuse_unlisted_versions(store, mark, utc_now())
+        assert "set sweep.delete_versions to false" in refused.value.remedy
+        assert freed_space(store, namespace).state == "unknown"
+        assert _space_after_deletes(store, settings, namespace).verdict == "fail"
+        assert _space_after_deletes(store, Settings(), namespace).verdict == "warn"
+    for namespace in ("local://lake/", "LOCAL://lake/"):
+        refuse_unlisted_versions(store, replace(MARK, namespace=namespace), utc_now())
+        assert freed_space(store, namespace).state == "freed at once"
+        assert _space_after_deletes(store, settings, namespace).verdict == "ok"
 
 
 def test_versions_stay_unless_asked_for(spark: SparkSession, locking: LakeRepository, s3_server: SeaweedFS) -> None:

@@ -1,4 +1,4 @@
-"""Rule 12 in ``prove-erased``: a proof is about the store of lakeFS, and about all that may be in it."""
+"""Rule 12 in ``prove-erased``: a proof is about the store of lakeFS, and all in it. So is a sweep of versions."""
 
 from __future__ import annotations
 
@@ -73,5 +73,13 @@ MUTANTS: tuple[Mutant, ...] = (
         'is_local and folder == f"{owner.repository}/" and not folders and not files.num_rows',
         "engine/explain/copies/test_moved_backups.py",
         "empty_folder_of_the_repository",
+    ),
+    never(
+        12,
+        "a folder through which a bucket is reached does not show that its objects have no versions",
+        "engine/sweep/preconditions.py",
+        "hides_versions(store, mark.namespace)",
+        "engine/sweep/test_sweep_versions.py",
+        "folder_does_not_show",
     ),
 )

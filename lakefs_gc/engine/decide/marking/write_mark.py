@@ -121,7 +121,7 @@ def write_mark(
         rules=rules,
         run=run.to_facts()
         | {
-            "deleted_bytes": str(freed_space(store)),
+            "deleted_bytes": str(freed_space(store, run.namespace)),
             "repositories": sorted(repositories),
             "unreadable": sorted(unreadable),
             "not_asked": sorted(not_asked),
