@@ -6,6 +6,7 @@ Retention rules let commits expire. Users name prefixes of logical paths whose o
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -29,16 +30,20 @@ _READS_AT_ONCE = 8
 _TASKS_PER_CORE = 4
 
 
-def protected_paths(context: RunContext, run: GCRun, unreferenced: DataFrame) -> DataFrame:
+def protected_paths(
+    context: RunContext, run: GCRun, unreferenced: DataFrame, named: Callable[[], Collection[str]]
+) -> DataFrame:
     """Return which unreferenced objects a commit has below a protected prefix. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``. Reads every range in the namespace,
     whichever commit it belongs to. A damaged range fails the run, because what it protects is unknown (rule 12).
+    So does a list of these files that lacks one of ``named`` which exists: the metaranges of commits that the server
+    has named. They are asked for only if a prefix is protected.
     """
     spark, prefixes = context.spark, context.safety.protect.path_prefixes
     if not prefixes:
         return local_rows(spark, [], schemas.KEPT)
-    ids = metadata_files(spark, run.store).select("range_id")
+    ids = metadata_files(spark, run.store, named()).select("range_id")
     files = spread(ids, context.cores * _TASKS_PER_CORE, "range_id")  # a new file must not move others to other tasks
     read = _read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes))
     addresses = in_arrow(files, read, schemas.UNCOMMITTED)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, ASK, AskForRules, active_ranges, ranges_since
+from collections.abc import Collection
+
+from lakefs_gc.engine.collect.references.active_ranges import (
+    ALL_COMMITS,
+    ASK,
+    AskForRules,
+    active_ranges,
+    named_metaranges,
+    ranges_since,
+)
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.own_commits import HEADS
@@ -44,6 +53,11 @@ class CommitReadings:
     def has_history(self) -> bool:
         """Whether the history tells which commits are active. Above ``max_commits``, only a list of the server does."""
         return self.graph is not None and self.graph.complete
+
+    def named_metaranges(self) -> Collection[str]:
+        """Return the metaranges of the commits that were read; beyond ``max_commits``, those of heads and of some."""
+        graph = CommitGraph(0, complete=False) if self.graph is None else self.graph
+        return named_metaranges(self._context.server, self._run, graph, self.heads.values())
 
     def read_since(self, heads: Heads, staged: Dataset) -> list[Dataset]:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits.

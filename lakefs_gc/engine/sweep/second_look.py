@@ -147,7 +147,7 @@ class SecondLook:
         staged = self._datasets.keep("uncommitted", output)
         live = self._commits.read_active(staged)
         shown = self._find_shown(sized, staged, search, look_heads)
-        protected = protected_paths(context, run, sized)
+        protected = protected_paths(context, run, sized, self._commits.named_metaranges)
         kept = self._datasets.keep("kept", StageOutput(distinct_union((shown.objects, protected)), context.clock()))
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.

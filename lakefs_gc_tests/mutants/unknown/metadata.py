@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
+_OLD_LIST = "engine/collect/references/test_old_list.py"
+
 MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
@@ -12,6 +14,49 @@ MUTANTS: tuple[Mutant, ...] = (
         'seen and not pc.any(pc.equal(files.column("address"), METADATA_FOLDER + seen), min_count=0).as_py()',
         "engine/collect/references/test_mounted_repositories.py",
         "executors_do_not_see",
+    ),
+    never(
+        12,
+        "a list of metadata files that lacks one which exists is refused",
+        "engine/collect/references/old_list.py",
+        "found",
+        _OLD_LIST,
+    ),
+    Mutant(
+        12,
+        "without rules, the list has the metaranges of the commits that the server names",
+        "engine/collect/references/active_ranges.py",
+        'metadata_files(spark, run.store, named).withColumn("exists"',
+        'metadata_files(spark, run.store).withColumn("exists"',
+        _OLD_LIST,
+        "without_rules",
+    ),
+    Mutant(
+        12,
+        "for the commits of the last days, the list has the metaranges of the commits that the server names",
+        "engine/collect/references/active_ranges.py",
+        "run.store, named_metaranges(server, run, graph, ()), since",
+        "run.store, since",
+        _OLD_LIST,
+        "last_days",
+    ),
+    Mutant(
+        12,
+        "for a protected path, the list has the metaranges of the commits that the server names",
+        "engine/decide/protected_paths.py",
+        "metadata_files(spark, run.store, named())",
+        "metadata_files(spark, run.store)",
+        _OLD_LIST,
+        "protected_path",
+    ),
+    Mutant(
+        12,
+        "beyond the limit of commits, a look asks for the metaranges of heads",
+        "engine/sweep/commit_readings.py",
+        "graph, self.heads.values())",
+        "graph, ())",
+        _OLD_LIST,
+        "look_with_a_protected_path",
     ),
     never(
         12,

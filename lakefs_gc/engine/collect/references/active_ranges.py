@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far, keep_history
+from lakefs_gc.engine.collect.references.old_list import metarange_ids, refuse_old_list
 from lakefs_gc.engine.collect.references.own_commits import HEADS, commits_since, own_active_commits
 from lakefs_gc.engine.collect.references.range_names import range_name_facts
 from lakefs_gc.engine.collect.references.store_of_server import refuse_other_store
@@ -130,7 +131,7 @@ def active_ranges(
     since, recent = protected_since(safety.protect, run.started_at), None
     if since is not None:
         facts["metaranges_since"] = since.isoformat()
-        recent = metadata_files(spark, run.store, since=since)
+        recent = metadata_files(spark, run.store, named_metaranges(server, run, graph, ()), since=since)
     files = with_text(_files_of(metaranges, recent), "store_url", run.store.folder_url)
     existing = metadata_files(spark, run.store) if must_exist else None
     located = cache.locate(spark, files, cores=cores, existing=existing)
@@ -192,7 +193,9 @@ def later_branches(context: RunContext, run: GCRun, uncommitted: Dataset) -> lis
 
 
 def _keep(context: RunContext, run: GCRun, graph: CommitGraph) -> None:
-    """Keep the commits for what is shown to people."""
+    """Keep the commits for ``metaranges_now``, and for what is shown to people."""
+    if context.safety.protect.path_prefixes:
+        keep_history(context, run, graph)
     if graph.complete:
         store = context.open_store(context.workspace.range_cache.location)
         keep_commits(store, run.store.folder_url, graph.commits)
@@ -203,14 +206,25 @@ def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph, he
 
     If these are too many for the graph, return the heads, the tags, and the commits that the graph has.
     """
-    refs = [*heads.items(), *server.tags(run.repository)]
-    graph.add_history_of(server, run.repository, (commit_id for _, commit_id in refs))
+    refs = [commit_id for _, commit_id in (*heads.items(), *server.tags(run.repository))]
+    graph.add_history_of(server, run.repository, refs)
+    return named_metaranges(server, run, graph, refs)
+
+
+def named_metaranges(server: LakeFSClient, run: GCRun, graph: CommitGraph, refs: Collection[str]) -> dict[str, str]:
+    """Return metarange id to commit id for the commits of ``graph``, and of ``refs`` if it is not complete."""
     named = {commit.meta_range_id: commit.id for commit in graph.commits.values()}
     if not graph.complete:
-        unknown = {commit_id for _, commit_id in refs} - graph.commits.keys()
+        unknown = set(refs) - graph.commits.keys()
         named |= {metarange: commit_id for commit_id, metarange in server.metaranges_of(run.repository, unknown)}
     named.pop("", None)  # the first commit of a repository has no content
     return named
+
+
+def metaranges_now(context: RunContext, run: GCRun) -> dict[str, str]:
+    """Return metarange id to commit id for the commits that branches and tags reach now, as far as they are read."""
+    heads = context.server.heads_of(run.repository)
+    return _metaranges_of_refs(run, context.server, history_so_far(context, run), heads)
 
 
 def _all_metadata(spark: SparkSession, run: GCRun, named: dict[str, str], *, must_exist: bool) -> DataFrame:
@@ -218,7 +232,7 @@ def _all_metadata(spark: SparkSession, run: GCRun, named: dict[str, str], *, mus
 
     Columns: ``schemas.ACTIVE_RANGES``.
     """
-    files = metadata_files(spark, run.store).withColumn("exists", F.lit(True))
+    files = metadata_files(spark, run.store, named).withColumn("exists", F.lit(True))
     metaranges = local_rows(spark, list(named.items()), "range_id string, commit_id string")
     joined = files.join(metaranges, "range_id", "full_outer")
     if must_exist:
@@ -240,16 +254,21 @@ def _refuse_missing(batches: Batches) -> Batches:
         yield batch.select(_RANGE.names)
 
 
-def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime | None = None) -> DataFrame:
+def metadata_files(
+    spark: SparkSession, store: StoreLocation, named: Collection[str] = (), *, since: datetime | None = None
+) -> DataFrame:
     """Return all metadata files of a namespace, or only the files written at ``since`` or later.
 
-    Columns: ``_FILES``, with ``entries`` null. Fails if an executor does not list what the driver sees.
+    Columns: ``_FILES``, with ``entries`` null. Fails if an executor does not list what the driver sees, or a list lacks
+    one of ``named`` that exists: metaranges of commits that the server has named. Only a list on which nothing depends
+    may do without.
     """
+    ids = metarange_ids(named)
     if is_small(spark):  # only the driver lists, so no executor can see another folder
         once = pa.record_batch([pa.array([0])], names=["id"])
-        files = work_here([once], _list_metadata(store, since, ""), arrow_schema(_FILES))
+        files = work_here([once], _list_metadata(store, since, "", ids), arrow_schema(_FILES))
         return rows_of(spark, files, _FILES)
-    work = _list_metadata(store, since, some_metadata(open_store(store)))
+    work = _list_metadata(store, since, some_metadata(open_store(store)), ids)
     return spark.range(1, numPartitions=1).mapInArrow(work, _FILES)
 
 
@@ -341,27 +360,34 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: Kno
 
 
 @worker
-def _list_metadata(batches: Batches, store: StoreLocation, since: datetime | None, seen: str) -> Batches:
+def _list_metadata(
+    batches: Batches, store: StoreLocation, since: datetime | None, seen: str, named: pa.StringArray
+) -> Batches:
     for _ in batches:
-        sizes = metadata_sizes(store, seen, since=since)
+        sizes = metadata_sizes(store, seen, named, since=since)
         columns = [pa.array(list(sizes), pa.string()), pa.nulls(len(sizes), pa.int64())]
         yield pa.record_batch([*columns, pa.array(list(sizes.values()), pa.int64())], names=_FILES.names)
 
 
-def metadata_sizes(store: StoreLocation, seen: str, *, since: datetime | None = None) -> dict[str, int]:
+def metadata_sizes(
+    location: StoreLocation, seen: str, named: pa.StringArray | None = None, *, since: datetime | None = None
+) -> dict[str, int]:
     """Return the ids of all metadata files of a namespace (ranges, metaranges, dumps of refs), with sizes in bytes.
 
     With ``since``, return only the files that were written then or later. ``seen`` (``some_metadata``) is a file that
     the driver saw there, "" without one. Raises ``StorageError`` if this machine does not list it: without the mount of
-    a folder, a machine lists an empty folder, which proves nothing (rule 12).
+    a folder, a machine lists an empty folder, which proves nothing (rule 12). ``named`` is for ``refuse_old_list``.
     """
-    _, files = worker_store(store).list_level(METADATA_FOLDER)
+    store = worker_store(location)
+    _, files = store.list_level(METADATA_FOLDER)
     if seen and not pc.any(pc.equal(files.column("address"), METADATA_FOLDER + seen), min_count=0).as_py():
         raise StorageError(
-            f"{store.folder_url}: this machine lists {files.num_rows:,} files in {METADATA_FOLDER}, but not {seen}, "
+            f"{location.folder_url}: this machine lists {files.num_rows:,} files in {METADATA_FOLDER}, but not {seen}, "
             "which the machine that runs the collector sees there",
             remedy="Check that the folder is mounted on all machines of the cluster",
         )
+    if named is not None:
+        refuse_old_list(store, files.column("address"), named)
     if since is not None:
         written = files.column("last_modified")
         files = files.filter(pc.greater_equal(written, pa.scalar(since, written.type)))
