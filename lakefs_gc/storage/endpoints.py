@@ -86,6 +86,11 @@ def refuse_move() -> None:
         )
 
 
+def endpoints_of_run() -> dict[str, str]:
+    """Return the endpoint of each service to which this process has sent requests of its run."""
+    return dict(_clients.first)
+
+
 def check_endpoint(service: str, url: str) -> None:
     """Note that a client of this process sends the requests about a ``service`` to ``url``.
 

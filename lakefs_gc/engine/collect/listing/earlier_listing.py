@@ -7,6 +7,9 @@ later than ``margin_hours`` after the slice was opened is not listed, and neithe
 of this can delete a live object (``missing`` compares the sizes of such objects), and the next full listing corrects
 it.
 
+Only a listing of the same store is taken over: a copy of an installation has the same repositories, namespaces and
+URLs, and may be collected from the same workspace. So the server and the endpoints must be the same.
+
 Only a listing that had all that exists is taken over: where live objects are missing from it, the store may list them
 under other names (``listed_otherwise``), and an optimized listing could not tell.
 
@@ -32,10 +35,13 @@ from lakefs_gc.engine.spark.scale import SMALL_RUN_OBJECTS, in_arrow, spread
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.ids import is_shard, is_slice_id, reversed_id_time
+from lakefs_gc.storage.endpoints import endpoints_of_run
 from lakefs_gc.storage.location import StoreLocation
 
 OPTIMIZED = "optimized"
 CLEAN = "clean"
+ENDPOINTS = "endpoints"
+"""Fact: where the run sends the requests about each service of stores. An earlier version did not record it."""
 TAKEN_OVER_BEFORE = "taken_over_before"
 """Fact of an optimized listing: slices that were opened before this time were not listed."""
 
@@ -101,12 +107,21 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
         context.compute.scale(False)  # a small run would read the whole listing into this process
         listing = workspace.read(context.spark, earlier_key, "store_listing", schemas.STORE_LISTING)
         missing_facts = workspace.manifest(earlier_key, "missing").facts
+        earlier, facts = GCRun.of(listing.manifest), listing.manifest.facts
     except InputOrderError as error:
         return error.message
-    earlier, facts = GCRun.of(listing.manifest), listing.manifest.facts
     optimized_runs = facts.get("optimized_runs", 0) + 1
     if (earlier.namespace, earlier.store) != (run.namespace, run.store):
         return f"run {earlier_key} listed another namespace, {earlier.namespace}"
+    if earlier.server != run.server:
+        server = f"{earlier.server.endpoint_url} (repository created {earlier.server.repository_created_at})"
+        return f"run {earlier_key} listed for another lakeFS server or repository, {server}"
+    if ENDPOINTS not in facts:
+        return f"run {earlier_key} did not record the endpoint of the store"
+    # The one of the namespace is in both. That of the workspace may be another service, and was used or not.
+    here = endpoints_of_run()
+    if any(here.get(service, place) != place for service, place in facts[ENDPOINTS].items()):
+        return f"run {earlier_key} listed at another endpoint of the store"
     if facts.get("source") != "store":
         return f"the listing of run {earlier_key} comes from an {facts.get('source')}"
     if earlier.started_at >= run.started_at:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.earlier_listing import (
     CLEAN,
+    ENDPOINTS,
     OPTIMIZED,
     TAKEN_OVER_BEFORE,
     EarlierListing,
@@ -33,6 +34,7 @@ from lakefs_gc.engine.spark.session import is_local
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage.endpoints import endpoints_of_run
 from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
 
@@ -56,7 +58,8 @@ def store_listing(
     """
     workspace, listing = context.workspace, context.settings.listing
     parts = workspace.parts_folder(run.run_key, _STAGE)
-    facts: dict[str, Any] = {"run": run.to_facts(), "source": "store" if of_other_mark else listing.source}
+    source = "store" if of_other_mark else listing.source
+    facts: dict[str, Any] = {"run": run.to_facts(), ENDPOINTS: endpoints_of_run(), "source": source}
     if facts["source"] == "inventory":
         context.compute.scale(False)
         location = StoreLocation(listing.inventory_url)
@@ -116,6 +119,7 @@ def _optimized(
         began_at=began_at,
         facts={
             "run": run.to_facts(),
+            ENDPOINTS: endpoints_of_run(),
             "source": "store",
             "mode": OPTIMIZED,
             "mode_because": earlier.reason(),

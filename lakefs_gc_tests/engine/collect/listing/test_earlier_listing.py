@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import ListingSettings
-from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.engine.workspace.workspace import Dataset, Workspace, utc_now
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc_tests.support.collector import Collector
-from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.faulty_s3 import FaultyS3
+from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
 from lakefs_gc_tests.support.lake import Lake, LakeRepository
 
 pytestmark = pytest.mark.executors  # of a small run the whole listing is made anew
@@ -136,3 +140,69 @@ def test_what_is_restored_is_not_taken_for_a_gap_in_the_listing(
     assert mode == "optimized"
     assert second.manifest("unmatched").facts["not_in_store"]
     assert second.manifest("missing").facts["unlisted"] == 0
+
+
+def test_nothing_is_taken_over_from_another_installation(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy has the same names, and its runs are in the same workspace. Its store has other garbage."""
+    work = {"listing": ListingSettings(mode="auto"), "work_url": (tmp_path / "work").as_uri()}
+
+    def lead_to(server: FaultyS3) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
+        monkeypatch.setitem(spark.sparkContext.environment, "AWS_ENDPOINT_URL_S3", server.endpoint)
+
+    def collected_from(lake: Lake, namespace: str, until: str = "candidates") -> tuple[Collector, str]:
+        of_lake = LakeRepository(lake, "lake", namespace)
+        run = Collector(spark, of_lake, settings=lake.settings.model_copy(update=work))
+        run.collect(until=until)
+        facts = run.manifest("store_listing").facts
+        return run, f"{facts['mode']}: {facts['mode_because']}"
+
+    with LevelledS3() as other_store, Lake(tmp_path / "original", store_in_s3.location) as original:
+        repository = original.repository()
+        repository.put("a")
+        repository.commit()
+        shutil.copytree(tmp_path / "original", tmp_path / "copy")
+        other_store.objects.update(store_in_s3.server.objects)
+        other_store.written_at.update(store_in_s3.server.written_at)
+        garbage = {repository.put_stray(f"{slice_of(10 * DAY_HOURS)}x")}
+        with Lake(tmp_path / "copy", store_in_s3.location) as copy:
+            lead_to(other_store)
+            of_copy, _ = collected_from(copy, repository.namespace)
+            assert of_copy.addresses("candidates") == set()
+            url = copy.credentials.endpoint_url
+        lead_to(store_in_s3.server)
+        run, because = collected_from(original, repository.namespace)
+        assert because.startswith(
+            f"clean: run {of_copy.run_key} listed for another lakeFS server or repository, {url} ("
+        )
+        assert run.addresses("candidates") == garbage
+        optimized, because = collected_from(original, repository.namespace)
+        assert because == f"optimized: run {run.run_key} listed the older slices"
+        assert optimized.addresses("candidates") == garbage
+        lead_to(other_store)
+        _, because = collected_from(original, repository.namespace, until="store_listing")
+        assert because == f"clean: run {optimized.run_key} listed at another endpoint of the store"
+
+
+@pytest.mark.parametrize("fact", ["endpoints", "server"])
+def test_nothing_is_taken_over_from_a_listing_that_does_not_tell_where_it_was_made(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, fact: str
+) -> None:
+    repository.put_stray(f"{slice_of(30 * DAY_HOURS)}x")
+    first, _ = collected(spark, repository, "auto")
+    read = Workspace.read
+
+    def of_older_version(workspace: Workspace, *arguments: Any) -> Dataset:
+        listing = read(workspace, *arguments)
+        facts = dict(listing.manifest.facts)
+        if listing.manifest.run_key == first.run_key:
+            (facts if fact == "endpoints" else facts["run"]).pop(fact)
+        return replace(listing, manifest=replace(listing.manifest, facts=facts))
+
+    monkeypatch.setattr(Workspace, "read", of_older_version)
+    run, mode = collected(spark, repository, "auto")
+    assert mode == "clean"
+    because = {"endpoints": "did not record the endpoint", "server": "was written by another version of lakefs-gc"}
+    assert because[fact] in run.manifest("store_listing").facts["mode_because"]
