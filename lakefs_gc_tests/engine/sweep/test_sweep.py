@@ -62,6 +62,7 @@ def test_each_object_has_its_outcome(spark: SparkSession, repository: LakeReposi
     assert repository.objects() == {live, referenced, rewritten}
     result.raise_if_incomplete()
     kept = json.loads(repository.store.read(MarkPaths.of(mark.mark_id).sweep_summary))
+    assert kept["mark_digest"] == mark.digest
     assert kept["outcomes"] == {name: asdict(outcome) for name, outcome in result.outcomes.items()}
 
     # Once more: the same result, and nothing is deleted twice.
