@@ -134,7 +134,8 @@ class FaultyS3:
 
     def last_modified(self, key: str) -> datetime:
         """Return the real time for files of lakeFS and the collector. Data objects are old and may be garbage."""
-        return self.written_at.get(key, _OLD) if "/_lakefs/" in key else _OLD
+        is_record = "/_lakefs/" in key or key.endswith("/began.json")
+        return self.written_at.get(key, _OLD) if is_record else _OLD
 
     def page(self, query: dict[str, str]) -> str:
         """Return a page as AWS writes it: with URL-encoded keys, and a token if more pages follow."""

@@ -160,7 +160,7 @@ class Backup(SealedRecord):
     @classmethod
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
         """Return the fields. A manifest of version 1 names no server, and only one of version 3 has ``keep_days``."""
-        return content if version == _VERSION else {"server": None, "keep_days": None} | content
+        return _unknown(version, {"server": None}) | content
 
     @classmethod
     def changed(cls, file: str) -> BackupError:
@@ -197,5 +197,9 @@ class BackupStart(DurableRecord):
     @classmethod
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
         """Return the fields. A note of version 1 names no repository and no server, and none before 3 ``keep_days``."""
-        unknown = {"server": None, "keep_days": None} | ({"repository": ""} if version == 1 else {})
-        return content if version == _VERSION else unknown | content
+        return _unknown(version, {"repository": "", "server": None}) | content
+
+
+def _unknown(version: int, since_version_2: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that a record of an earlier version lacks."""
+    return (since_version_2 if version == 1 else {}) | ({"keep_days": None} if version < _VERSION else {})
