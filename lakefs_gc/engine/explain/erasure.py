@@ -19,12 +19,12 @@ from lakefs_gc.engine.explain.answers import Explanation, State, as_json
 from lakefs_gc.engine.explain.blindness import why_blind, why_no_witness
 from lakefs_gc.engine.explain.copies.found import FORMER_LOCATION, NO_LOCATION, OTHER_FOLDER
 from lakefs_gc.engine.explain.copies.served import Served, find_served
+from lakefs_gc.engine.explain.copies.store_of_lakefs import why_not_the_store_of_lakefs
 from lakefs_gc.engine.explain.copies.unfinished import find_of_unknown_paths
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.mark_records import Outcome
 from lakefs_gc.engine.explain.recorded_facts import Recorded, recorded_facts
 from lakefs_gc.engine.explain.sources import Asked, Place, Shown, Sources, shown_at
-from lakefs_gc.engine.explain.store_of_lakefs import why_not_the_store_of_lakefs
 from lakefs_gc.engine.explain.stored import look_up
 from lakefs_gc.engine.explain.words import day
 from lakefs_gc.engine.records import ledger
