@@ -74,7 +74,9 @@ _proof_of_run: tuple[Hashable, Proof] | None = None
 
 
 def require_of_tasks(proof: Proof) -> None:
-    """Let each task of this run that is created from now on compare its store with ``proof`` before it does anything.
+    """Let each task that is created from now on compare its store with ``proof`` before it does anything else.
+
+    That holds until the end of ``proofs_of_tasks``, and for tasks of this run only.
 
     A machine of a cluster may have other credentials or another mount, and a worker may have a client of before they
     changed. What such a task reads for a second look says nothing about the store in which the sweep deletes. Each task
@@ -82,6 +84,16 @@ def require_of_tasks(proof: Proof) -> None:
     """
     global _proof_of_run
     _proof_of_run = whose_clients(), proof
+
+
+@contextmanager
+def proofs_of_tasks() -> Iterator[None]:
+    """Let tasks that are created after this block need none of the proofs that were required in it."""
+    global _proof_of_run
+    try:
+        yield
+    finally:
+        _proof_of_run = None
 
 
 class WorkerError(Exception):

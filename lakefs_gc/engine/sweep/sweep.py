@@ -29,7 +29,7 @@ from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import columns_of
 from lakefs_gc.engine.spark.witness import Witness, write_witness
-from lakefs_gc.engine.spark.workers import driver_errors, require_of_tasks, worker_store
+from lakefs_gc.engine.spark.workers import driver_errors, proofs_of_tasks, require_of_tasks, worker_store
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
@@ -99,8 +99,9 @@ def sweep(
         passes.begin_look(begin_look)
     rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
-        for objects in rounds:
-            passes.sweep_round(objects)
+        with proofs_of_tasks():
+            for objects in rounds:
+                passes.sweep_round(objects)
         recorded = passes.keep_recorded()
         failed = recorded.where(F.col("outcome") == ledger.FAILED)
         if attempt == settings.retries or failed.isEmpty():
