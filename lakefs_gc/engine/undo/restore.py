@@ -192,13 +192,13 @@ def restore(
     spark, cores = context.spark, context.cores
     began_at = context.clock()
     run_key = f"{new_run_key(backup.repository, began_at)}-restore"
-    refuse_mirror(context, backup.repository, context.open_store(store), "restore again")
-    records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
+    namespace = context.open_store(store)
+    refuse_mirror(context, backup.repository, namespace, "restore again")
+    records, dead = begin_restore(namespace, backup.mark_id, prefix, began_at, sleep)
     refuse_pruning(context.open_store(location), backup)
     if store.url.startswith(SCHEME):  # elsewhere, an upload that did not end may be of lakeFS
-        namespace = context.open_store(store)
         remove_unfinished(namespace, "", namespace.now())
-    originals = write_witness(context.open_store(store), MarkPaths.of(backup.mark_id).passes)
+    originals = write_witness(namespace, MarkPaths.of(backup.mark_id).passes)
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = all_spellings(backup.namespace, store.url, source.server_folders)

@@ -36,7 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a restore writes to the store of the server",
         "engine/undo/restore.py",
-        '    refuse_mirror(context, backup.repository, context.open_store(store), "restore again")\n',
+        '    refuse_mirror(context, backup.repository, namespace, "restore again")\n',
         "",
         "engine/undo/test_proved_store.py",
         "restored_to_a_mirror",
