@@ -179,12 +179,18 @@ def ranges_since(
     return _ranges_output(ranges, began_at, {}, {})
 
 
-def ranges_of_metaranges(context: RunContext, run: GCRun, metarange_ids: Collection[str]) -> DataFrame:
-    """Return the ranges that these metaranges name. Columns: ``schemas.ACTIVE_RANGES``, distinct."""
+def ranges_of_metaranges(
+    context: RunContext, run: GCRun, metarange_ids: Collection[str], existing: DataFrame | None = None
+) -> DataFrame:
+    """Return the ranges that these metaranges name. Columns: ``schemas.ACTIVE_RANGES``, distinct.
+
+    ``existing`` (``metadata_files``) has the sizes of files, by which the process of a small run reads more of them.
+    """
     cache, cores = context.workspace.range_cache, context.cores
     rows = [(metarange_id, False, run.store.folder_url) for metarange_id in sorted(metarange_ids)]
     files = local_rows(context.spark, rows, "range_id string, only_recent boolean, store_url string")
-    return ranges_of(cache.locate(context.spark, files, cores=cores), cache, cores, run.known_folders)
+    located = cache.locate(context.spark, files, cores=cores, existing=existing)
+    return ranges_of(located, cache, cores, run.known_folders)
 
 
 def later_branches(context: RunContext, run: GCRun, uncommitted: Dataset) -> list[str]:

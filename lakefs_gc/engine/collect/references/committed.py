@@ -86,9 +86,8 @@ def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageO
 def begin_committed(context: RunContext, run: GCRun) -> None:
     """Read the ranges of heads for ``committed`` while the server lists what is staged."""
 
-    def read(ranges: DataFrame) -> DataFrame:
+    def read(ranges: DataFrame, existing: DataFrame) -> DataFrame:
         listed = StageFiles(run.store, ())  # needed for metaranges only
-        existing = metadata_files(context.spark, run.store)
         return write_addresses(context, run, ranges, _STAGE, listed=listed, existing=existing)
 
     read_ranges_ahead(context, run, read)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from lakefs_gc.engine.collect.references.active_ranges import ranges_of_metaranges
+from lakefs_gc.engine.collect.references.active_ranges import metadata_files, ranges_of_metaranges
 from lakefs_gc.engine.collect.references.commit_graph import wait_for_history
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -40,9 +40,10 @@ class RangesRead(NamedTuple):
     parts: pa.Table
 
 
-def read_ranges_ahead(context: RunContext, run: GCRun, read: Callable[[DataFrame], DataFrame]) -> None:
-    """Read the ranges of all heads now, for ``take_ranges``. ``read`` gets the ranges, and writes what they refer to.
+def read_ranges_ahead(context: RunContext, run: GCRun, read: Callable[[DataFrame, DataFrame], DataFrame]) -> None:
+    """Read the ranges of all heads now, for ``take_ranges``.
 
+    ``read`` gets these ranges and ``metadata_files``, and writes what the ranges refer to.
     Whatever cannot be read here is read by the stage that needs it, which raises the error.
     """
     server = context.server
@@ -51,13 +52,17 @@ def read_ranges_ahead(context: RunContext, run: GCRun, read: Callable[[DataFrame
         heads = sorted(set(server.heads_of(run.repository).values()))
         metarange_ids = {metarange_id for _, metarange_id in server.metaranges_of(run.repository, heads)} - {""}
         with driver_errors():
-            named = ranges_of_metaranges(context, run, metarange_ids)
-            ranges = known_table(named) if is_small(context.spark) else to_arrow(named.limit(_MOST_RANGES + 1))
+            existing = metadata_files(context.spark, run.store)
+            if is_small(context.spark):
+                # Of files without a size, the process reads 250 at the most.
+                ranges = known_table(ranges_of_metaranges(context, run, metarange_ids, existing))
+            else:
+                ranges = to_arrow(ranges_of_metaranges(context, run, metarange_ids).limit(_MOST_RANGES + 1))
             if ranges is None or not 0 < ranges.num_rows <= _MOST_RANGES:
                 return
             rows = rows_of(context.spark, ranges, schemas.ACTIVE_RANGES)
             with RUN_PROGRESS.step("committed_ahead", ("ranges", ranges.num_rows)):
-                parts = to_arrow(read(rows))
+                parts = to_arrow(read(rows, existing))
     except LakeFSGCError as error:
         logger.info("the ranges of heads were not read ahead: %s", error.message)
         return

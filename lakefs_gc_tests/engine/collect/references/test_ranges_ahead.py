@@ -13,6 +13,7 @@ from lakefs_gc.engine.collect.references import committed as stage
 from lakefs_gc.engine.collect.references.committed import begin_committed, committed, write_addresses
 from lakefs_gc.engine.collect.references.ranges_ahead import RangesRead, take_ranges
 from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.workspace import range_cache
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundError, SparkFailedError
 from lakefs_gc.formats.ranges import read_metarange
@@ -79,6 +80,16 @@ def test_each_range_is_read_once(ahead: Ahead) -> None:
     of_heads = ahead.ranges_of("main") | ahead.ranges_of("late")
     assert of_heads < every
     assert ahead.read[1:] == [of_heads, every - of_heads]
+
+
+def test_the_process_of_a_small_run_reads_many_small_files(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand branches have a thousand files. Only a list tells that they are small."""
+    monkeypatch.setattr(range_cache, "_FEW_FILES", 1)
+    begin_committed(ahead.context, ahead.run)
+    found, _ = ahead.collect()
+    assert found
+    of_heads = ahead.ranges_of("main") | ahead.ranges_of("late")
+    assert [ranges & of_heads for ranges in ahead.read] == [of_heads, set()]
 
 
 @pytest.mark.executors
