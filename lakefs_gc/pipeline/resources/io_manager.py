@@ -28,7 +28,8 @@ class SparkParquetIOManager(ConfigurableIOManager):
     def handle_output(self, context: OutputContext, obj: StageOutput) -> None:
         stage, run_key = context.asset_key.path[-1], context.partition_key
         with failures_shown():
-            manifest = self.workspace.write(self.spark.session, run_key, stage, obj)
+            # This resource has another ``SparkResource`` than the stages, which does not know that a run is small.
+            manifest = self.workspace.write(obj.dataframe.sparkSession, run_key, stage, obj)
         url = f"{self.workspace.folder(run_key, stage)}/data"
         context.add_output_metadata(stage_metadata(manifest, schemas.BY_STAGE[stage], url))
 

@@ -20,7 +20,7 @@ from lakefs_gc.engine.spark.scale import IS_SMALL, Work, is_small
 from lakefs_gc.engine.sweep.second_look import SecondLook
 from lakefs_gc.engine.workspace import range_cache
 from lakefs_gc.engine.workspace import workspace as workspaces
-from lakefs_gc.engine.workspace.workspace import Dataset, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
@@ -120,9 +120,18 @@ def test_a_small_run_marks_what_executors_mark(
         looks.append(is_small(spark))
         return real_look(self, objects)
 
+    written, real_write = [], Workspace.write
+
+    def write(self: Workspace, session: SparkSession, run_key: str, stage: str, output: StageOutput) -> Any:
+        written.append((stage, is_small(session)))
+        return real_write(self, session, run_key, stage, output)
+
     monkeypatch.setattr(SecondLook, "__call__", look)
+    monkeypatch.setattr(Workspace, "write", write)
     swept = materialized(small.run("gc_sweep", _RUN, sweep={"approve_digest": one["digest"], "approved_by": "ada"}))
     assert looks == [True]
+    assert written[-1] == ("sweep", True)
+    assert {small for _, small in written} == {True}
     assert values(swept["sweep"])["deleted_objects"] == 4
     assert repository.read("live/now") == b"live/now"
 
