@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
 
@@ -16,6 +17,9 @@ from lakefs_gc.units import EPOCH
 
 _MIN_KEYS_PER_PAGE = 20
 """A page of a listing costs as much as about 12 HEAD requests (AWS prices of 2024), and takes as long as 5 to 20."""
+_SPARSE_PAGES = 2
+"""Objects of several branches lie between each other in places only: with one such page, a sweep of 13,000 objects sent
+2,791 HEAD requests besides its 84 pages."""
 
 
 def existing_objects(store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
@@ -33,34 +37,41 @@ def existing_objects(store: ObjectStore, addresses: Sequence[str], *, concurrenc
 
 
 def _listed(store: ObjectStore, folder: str, keys: list[str]) -> dict[str, ObjectInfo]:
-    """Return the objects that pages of the listing of a folder show, until a page shows too few."""
+    """Return the objects that pages of the listing of a folder show, until several pages in a row show too few.
+
+    After such a page the listing begins again at the next of ``keys``, which may lie close together from there on.
+    """
     listed: dict[str, ObjectInfo] = {}
-    wanted = set(keys)
-    if len(wanted) < _MIN_KEYS_PER_PAGE:
-        return listed
-    last = keys[-1].encode()
-    # Listing starts after this text: a key without its last character sorts shortly before the key.
-    for page in _pages(store, folder, keys[0][:-1]):
-        rows = page.objects
-        names: list[str] = rows.column("address").to_pylist()
-        before = len(listed)
-        sizes: list[int] = rows.column("size").to_pylist()
-        # As integers: converting each value with Arrow makes a page take 12 ms instead of 5 ms.
-        times: list[int] = rows.column("last_modified").view(pa.int64()).to_pylist()
-        for name, size_bytes, microseconds in zip(names, sizes, times, strict=True):
-            if name in wanted:
-                listed[name] = ObjectInfo(size_bytes, EPOCH + timedelta(microseconds=microseconds), "")
-        if (
-            len(listed) == len(wanted)
-            or len(listed) - before < _MIN_KEYS_PER_PAGE
-            or (names and names[-1].encode() >= last)
-        ):
+    wanted, in_order = set(keys), [key.encode() for key in keys]
+    passed = sparse = 0
+    while len(keys) - passed >= _MIN_KEYS_PER_PAGE and sparse < _SPARSE_PAGES:
+        # Listing starts after this text: a key without its last character sorts shortly before the key.
+        start = keys[passed][:-1]
+        for page in store.pages(folder, start_after=start if start > folder else ""):
+            shown = _shown(page, wanted)
+            listed |= shown
+            sparse = sparse + 1 if len(shown) < _MIN_KEYS_PER_PAGE else 0
+            names = page.objects.column("address")
+            if len(names):
+                passed = bisect_right(in_order, names[-1].as_py().encode())
+            if sparse or passed == len(keys):
+                break
+        else:
             break
     return listed
 
 
-def _pages(store: ObjectStore, folder: str, start_after: str) -> Iterator[ListingPage]:
-    return store.pages(folder, start_after=start_after if start_after > folder else "")
+def _shown(page: ListingPage, wanted: set[str]) -> dict[str, ObjectInfo]:
+    rows = page.objects
+    names: list[str] = rows.column("address").to_pylist()
+    sizes: list[int] = rows.column("size").to_pylist()
+    # As integers: converting each value with Arrow makes a page take 12 ms instead of 5 ms.
+    times: list[int] = rows.column("last_modified").view(pa.int64()).to_pylist()
+    return {
+        name: ObjectInfo(size_bytes, EPOCH + timedelta(microseconds=microseconds), "")
+        for name, size_bytes, microseconds in zip(names, sizes, times, strict=True)
+        if name in wanted
+    }
 
 
 @worker
