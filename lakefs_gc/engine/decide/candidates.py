@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
 from lakefs_gc.engine.collect.listing.foreign_names import unrecognized_name_facts, whole_bucket_measures
-from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
+from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files, metaranges_so_far
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.decide.matching.unmatched import (
@@ -102,7 +102,8 @@ def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges
     if active_ranges.manifest.facts["mode"] == ALL_COMMITS:
         return left.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
     spark, cache, cores = context.spark, context.workspace.range_cache, context.cores
-    inactive = rows_without(metadata_files(spark, run.store), active_ranges.dataframe, "range_id")
+    files = metadata_files(spark, run.store, metaranges_so_far(context, run))
+    inactive = rows_without(files, active_ranges.dataframe, "range_id")
     files = with_text(columns_of(inactive, "range_id", "size_bytes"), "store_url", run.store.folder_url)
     located = cache.locate(spark, files, cores=cores)
     read = in_files(located, _read_inactive(run.known_folders, cache, cores), schemas.UNCOMMITTED, cores)

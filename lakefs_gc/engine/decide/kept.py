@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, later_branches, metaranges_now
+from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, later_branches, metaranges_so_far
 from lakefs_gc.engine.decide.matching.unmatched import UNLISTED_WRONG_SIZES, hiding_any_size, unreferenced_objects
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.shown.lookups import TwinSearch
@@ -35,7 +35,7 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
     shown = find_shown(unreferenced, uncommitted.manifest.facts, search, for_mark=True)
-    protected = protected_paths(context, run, unreferenced, lambda: metaranges_now(context, run))
+    protected = protected_paths(context, run, unreferenced, lambda: metaranges_so_far(context, run))
     return StageOutput(
         dataframe=shown.objects.unionByName(protected),
         began_at=began_at,

@@ -6,13 +6,13 @@ Retention rules let commits expire. Users name prefixes of logical paths whose o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, metadata_files
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, all_metadata
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -31,19 +31,19 @@ _TASKS_PER_CORE = 4
 
 
 def protected_paths(
-    context: RunContext, run: GCRun, unreferenced: DataFrame, named: Callable[[], Collection[str]]
+    context: RunContext, run: GCRun, unreferenced: DataFrame, named: Callable[[], Mapping[str, str]]
 ) -> DataFrame:
     """Return which unreferenced objects a commit has below a protected prefix. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``. Reads every range in the namespace,
     whichever commit it belongs to. A damaged range fails the run, because what it protects is unknown (rule 12).
-    So does a list of these files that lacks one of ``named`` which exists: the metaranges of commits that the server
-    has named. They are asked for only if a prefix is protected.
+    So does a list of these files that lacks one of ``named`` (metarange id to commit id): the metaranges of commits
+    that the server has named. They are asked for only if a prefix is protected.
     """
     spark, prefixes = context.spark, context.safety.protect.path_prefixes
     if not prefixes:
         return local_rows(spark, [], schemas.KEPT)
-    ids = metadata_files(spark, run.store, named()).select("range_id")
+    ids = all_metadata(spark, run, named(), must_exist=True).select("range_id")
     files = spread(ids, context.cores * _TASKS_PER_CORE, "range_id")  # a new file must not move others to other tasks
     read = _read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes))
     addresses = in_arrow(files, read, schemas.UNCOMMITTED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from lakefs_gc.engine.collect.references.active_ranges import (
     ALL_COMMITS,
@@ -54,8 +54,8 @@ class CommitReadings:
         """Whether the history tells which commits are active. Above ``max_commits``, only a list of the server does."""
         return self.graph is not None and self.graph.complete
 
-    def named_metaranges(self) -> Collection[str]:
-        """Return the metaranges of the commits that were read; beyond ``max_commits``, those of heads and of some."""
+    def named_metaranges(self) -> Mapping[str, str]:
+        """Return metarange id to commit id for the commits that were read; of heads and some if they are too many."""
         graph = CommitGraph(0, complete=False) if self.graph is None else self.graph
         return named_metaranges(self._context.server, self._run, graph, self.heads.values())
 

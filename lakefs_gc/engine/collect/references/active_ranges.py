@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far, keep_history
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.old_list import metarange_ids, refuse_old_list
 from lakefs_gc.engine.collect.references.own_commits import HEADS, commits_since, own_active_commits
 from lakefs_gc.engine.collect.references.range_names import range_name_facts
@@ -63,6 +63,7 @@ AskForRules = Literal["ask"]
 ASK: AskForRules = "ask"
 """The server is asked for the rules. None would mean that there are none."""
 
+_NAMED = "metaranges"
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
 _COMMITS = "commit_id string, metarange_id string"
 _FILES = StructType([*schemas.ACTIVE_RANGES.fields, StructField("size_bytes", LongType())])
@@ -91,8 +92,7 @@ def active_ranges(
     A metarange must exist in the store, unless ``must_exist`` is false. Then the content in the cache is enough, and
     without rules a missing metarange is among the rows. Raises ``ObjectNotFoundError`` for a missing metarange. Raises
     ``IncompleteAnswerError`` when the server's list is empty, or omits the head of a branch: heads are always active,
-    so such a list is incomplete. Raises ``SafetyError`` if the server wrote no file for this run, and
-    nothing else proves that its store is that of the run.
+    so such a list is incomplete. Raises ``SafetyError`` unless the store of the server is that of the run.
     """
     spark, server, safety = context.spark, context.server, context.safety
     cache, cores = context.workspace.range_cache, context.cores
@@ -102,19 +102,18 @@ def active_ranges(
     rules = server.retention_rules(run.repository) if rules == ASK else rules
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
     graph = history_so_far(context, run) if graph is None else graph
+    # With the client that reads what is referenced: a new one may have other credentials.
+    has_list = rules is not None or bool(uncommitted.manifest.facts.get("files"))
+    refuse_other_store(server, run.repository, worker_store(run.store), has_list=has_list)
     if rules is None:
-        if not uncommitted.manifest.facts.get("files"):
-            # Otherwise a file was read that the server has just written. With the client that reads what is referenced:
-            # a new one may have other credentials.
-            refuse_other_store(server, run.repository, worker_store(run.store))
         # Before the files are listed: the list of files must have the metarange of every commit older than it.
         refs = server.heads_of(run.repository)
         named = _metaranges_of_refs(run, server, graph, refs)
         facts = {"mode": ALL_COMMITS, HEADS: refs, "protections": protections, "commits_seen": len(graph.commits)}
         facts["missed_by_rules"] = 0 if graph.complete else None
         facts[LATER_BRANCHES] = later_branches(context, run, uncommitted)
-        _keep(context, run, graph)
-        return _ranges_output(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs)
+        _keep(context, run, graph, named if must_exist else None)
+        return _ranges_output(all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs)
     heads_before = server.heads_of(run.repository)
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
     heads_after = server.heads_of(run.repository)
@@ -123,7 +122,7 @@ def active_ranges(
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = in_arrow(csv, _read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(context, run, rules, listed, graph)
-    _keep(context, run, graph)
+    _keep(context, run, graph, named_metaranges(server, run, graph, heads_after.values()) if must_exist else None)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
     facts["protections"], facts[LATER_BRANCHES] = protections, later_branches(context, run, uncommitted)
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
@@ -198,10 +197,10 @@ def later_branches(context: RunContext, run: GCRun, uncommitted: Dataset) -> lis
     return sorted(context.server.known_branches(run.repository) - uncommitted.manifest.facts["heads"].keys())
 
 
-def _keep(context: RunContext, run: GCRun, graph: CommitGraph) -> None:
-    """Keep the commits for ``metaranges_now``, and for what is shown to people."""
-    if context.safety.protect.path_prefixes:
-        keep_history(context, run, graph)
+def _keep(context: RunContext, run: GCRun, graph: CommitGraph, named: dict[str, str] | None) -> None:
+    """Keep ``named`` for ``metaranges_so_far``, and the commits for what is shown to people."""
+    if named is not None:
+        context.ahead.keep(run, _NAMED, named)
     if graph.complete:
         store = context.open_store(context.workspace.range_cache.location)
         keep_commits(store, run.store.folder_url, graph.commits)
@@ -227,16 +226,23 @@ def named_metaranges(server: LakeFSClient, run: GCRun, graph: CommitGraph, refs:
     return named
 
 
-def metaranges_now(context: RunContext, run: GCRun) -> dict[str, str]:
-    """Return metarange id to commit id for the commits that branches and tags reach now, as far as they are read."""
-    heads = context.server.heads_of(run.repository)
-    return _metaranges_of_refs(run, context.server, history_so_far(context, run), heads)
+def metaranges_so_far(context: RunContext, run: GCRun) -> dict[str, str]:
+    """Return metarange id to commit id for the commits that branches and tags reach, as far as they are read.
+
+    Those that ``active_ranges`` has read in this process, otherwise those of now.
+    """
+    named: dict[str, str] | None = context.ahead.take(run, _NAMED)
+    if named is None:
+        heads = context.server.heads_of(run.repository)
+        named = _metaranges_of_refs(run, context.server, history_so_far(context, run), heads)
+    context.ahead.keep(run, _NAMED, named)
+    return named
 
 
-def _all_metadata(spark: SparkSession, run: GCRun, named: dict[str, str], *, must_exist: bool) -> DataFrame:
+def all_metadata(spark: SparkSession, run: GCRun, named: Mapping[str, str], *, must_exist: bool) -> DataFrame:
     """Return every metadata file, and the metaranges in ``named`` (metarange id to commit id).
 
-    Columns: ``schemas.ACTIVE_RANGES``.
+    Columns: ``schemas.ACTIVE_RANGES``. Fails if one of ``named`` does not exist, if it must.
     """
     files = metadata_files(spark, run.store, named).withColumn("exists", F.lit(True))
     metaranges = local_rows(spark, list(named.items()), "range_id string, commit_id string")

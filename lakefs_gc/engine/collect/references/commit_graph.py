@@ -105,8 +105,3 @@ def history_so_far(context: RunContext, run: GCRun) -> CommitGraph:
         logger.info("the history was not read ahead: %s", error.message)
         graph = None
     return CommitGraph(context.safety.max_commits) if graph is None else graph
-
-
-def keep_history(context: RunContext, run: GCRun, graph: CommitGraph) -> None:
-    """Keep the history for a later stage of this process, as if it was read ahead."""
-    context.ahead.keep(run, _HISTORY, graph)

@@ -3,9 +3,8 @@
 A copy of an installation has the same bucket, namespace and metadata as the original. If the server is that of one, and
 the store that of the other, all that was staged since the copy looks like garbage.
 
-A run that has read what the server has just written, a list of commits or of staged objects, has its store. Without
-retention rules, and with nothing staged, the server writes neither list. Then it is asked for a file that this process
-has just written.
+So the server is asked for a file that this process has just written. That a run has read a list which the server has
+just written proves less: a replica of the bucket has it, too. Only lakeFS before 1.25 may do without the call.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ WITNESSES = "retention/gc/lakefs-gc/"
 """The folder of these files below ``METADATA_FOLDER``. Each is deleted at once."""
 
 
-def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore) -> None:
+def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore, *, has_list: bool = False) -> None:
     """Raise ``SafetyError`` unless the server reads in its store what this process writes to the namespace's ``store``.
 
-    Also if that is unknown, because the server does not have the call. Raises ``ServerUnavailableError`` if the server
-    does not answer.
+    Also if that is unknown. A server without the call passes if it writes a list for this run (``has_list``), which is
+    read in this store. Raises ``ServerUnavailableError`` if the server does not answer.
     """
     where = f"The store of lakeFS at {server.endpoint_url}"
     try:
@@ -36,12 +35,14 @@ def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore
     except ServerError as error:
         if isinstance(error, ServerUnavailableError) and error.facts.get("status") != 404:
             raise
+        if has_list and error.facts.get("status") == 404:
+            return
         raise SafetyError(
-            f"{where} may be another one than {store.location.folder_url}. {repository} has no retention rules and "
-            "nothing staged, so the server wrote no file that shows which one it is, and a file that was written for "
-            f"that cannot be read through the server: {error.message}",
-            remedy="Upgrade lakeFS to 1.25 or newer, or set a retention rule for the repository, even one of 10,000 "
-            "days: then the server writes a list in each run",
+            f"{where} may be another one than {store.location.folder_url}: a file that was written to show that cannot "
+            f"be read through the server: {error.message}",
+            remedy="Permit fs:ReadRepository and fs:ListObjects on the repository. If lakeFS is older than 1.25, "
+            "upgrade it, or set a retention rule for the repository, even one of 10,000 days: then the server writes a "
+            "list in each run",
         ) from error
     if not is_same:
         raise SafetyError(

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters
-from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, active_ranges, metaranges_now
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, active_ranges, metaranges_so_far
 from lakefs_gc.engine.collect.references.old_list import metarange_ids, refuse_old_list
 from lakefs_gc.engine.records.check import SERVER_LIST_IS_COMPLETE
-from lakefs_gc.errors import StorageError
+from lakefs_gc.errors import ObjectNotFoundError, StorageError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -25,6 +25,8 @@ from lakefs_gc_tests.support.lake import Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 
 AUDITED = SafetyParameters(protect=Protections(path_prefixes=("audit/",)))
+NAMED = "which exists, and which a commit named before"
+"""Of several such files, one is named."""
 RECENT = SafetyParameters(protect=Protections(days=60))
 
 _LARGE = "large run"
@@ -148,10 +150,10 @@ def test_a_mark_with_a_protected_path_refuses(
     repository.put("a")
     repository.commit(age_days=3)
     old_lists.note()
-    expired = audit(repository, repository.put_stray("data/s/audited"))
+    audit(repository, repository.put_stray("data/s/audited"))
     collector = Collector(spark, repository, safety=AUDITED)
     collector.collect(until="missing")
-    with old_lists.of(repository), pytest.raises(StorageError, match=refused(repository, expired)):
+    with old_lists.of(repository), pytest.raises(StorageError, match=NAMED):
         collector.materialize("kept")
     collector.materialize("kept")
     assert collector.addresses("kept") == {"data/s/audited"}
@@ -191,11 +193,46 @@ def test_the_commits_of_a_mark_are_read_once(spark: SparkSession, lake: Lake, re
         context, run, expected = collector.context, collector.run, {repository.metarange_of(commit): commit}
         active_ranges(context, run, collector.dataset("uncommitted"))
         logs = proxy.count("/commits")
-        assert metaranges_now(context, run) == expected
+        assert metaranges_so_far(context, run) == expected
         assert proxy.count("/commits") == logs > 0
         # In another process.
-        assert metaranges_now(collector.context, run) == expected
+        assert metaranges_so_far(collector.context, run) == expected
         assert proxy.count("/commits") > logs
+
+
+@in_runs_of_each_size
+def test_a_protected_commit_must_have_its_metadata(spark: SparkSession, repository: LakeRepository, size: str) -> None:
+    """What a file that is gone protects is unknown. It may come back, for example from a version of the bucket."""
+    repository.keep_days(10)
+    repository.put("a")
+    repository.commit(age_days=3)
+    expired = audit(repository, repository.put_stray("data/s/audited"))
+    file = repository.metadata_file(repository.metarange_of(expired))
+    content = repository.store.read(file)
+    repository.store.delete_many([file])
+    collector = Collector(spark, repository, safety=AUDITED)
+    with pytest.raises(
+        ObjectNotFoundError, match=f"{file} does not exist, but it is the metarange of commit {expired}"
+    ):
+        collector.collect_and_mark()
+    repository.store.put(file, content)
+    assert marked(repository, collector.collect_and_mark()) == set()
+
+
+@in_runs_of_each_size
+def test_no_old_list_makes_what_was_committed_never_committed(
+    spark: SparkSession, in_s3: LakeRepository, old_lists: OldLists, size: str
+) -> None:
+    """Somebody may approve the objects that were never committed, and no other."""
+    in_s3.keep_days(10)
+    in_s3.put("a")
+    in_s3.commit(age_days=3)
+    old_lists.note()
+    audit(in_s3, in_s3.put_stray("data/s/audited"))
+    collector = Collector(spark, in_s3)
+    collector.collect(until="kept")
+    with old_lists.of(in_s3), pytest.raises(StorageError, match=NAMED):
+        collector.materialize("candidates")
 
 
 def test_what_does_not_exist_is_not_missed(tmp_path: Path) -> None:

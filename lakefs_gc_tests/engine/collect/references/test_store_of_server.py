@@ -95,19 +95,36 @@ def behind(proxy: LakeFSProxy, lake: Lake) -> LakeFSClient:
     return LakeFSClient(credentials, sleep=lambda seconds: None)
 
 
-@pytest.mark.parametrize("written", ["rules", "staged", "nothing"])
-def test_what_the_server_writes_shows_its_store(
-    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, written: str
-) -> None:
-    """Then nothing else is asked of it: an older version does not have the call."""
+def written_by_the_server(repository: LakeRepository, written: str) -> None:
     repository.put("committed")
     repository.commit()
     if written == "rules":
         repository.keep_days(10_000)
     if written == "staged":
         repository.put("staged")
+
+
+@pytest.mark.parametrize("written", ["rules", "staged", "nothing"])
+def test_a_list_of_the_server_does_not_show_its_store(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    """A replica of the bucket has the list as well, and may be the store of another server."""
+    written_by_the_server(repository, written)
+    collector = Collector(spark, repository)
+    collector.collect(until="uncommitted")
+    monkeypatch.setattr(LakeFSClient, "metadata_file", lambda *_: None)  # as one with another store answers
+    with pytest.raises(SafetyError, match="is another one than"):
+        collector.materialize("active_ranges")
+
+
+@pytest.mark.parametrize("written", ["rules", "staged"])
+def test_an_older_server_shows_its_store_by_a_list(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, written: str
+) -> None:
+    written_by_the_server(repository, written)
+    proxy.spoil.append(lambda asked, real: unknown_call(real()) if ASKED in asked.path else None)
     Collector(spark, repository, server=behind(proxy, lake)).collect(until="active_ranges")
-    assert sum(ASKED in asked.path for asked in proxy.asked) == (written == "nothing")
+    assert sum(ASKED in asked.path for asked in proxy.asked) == 1
     assert witnesses(repository) == []
 
 
@@ -141,6 +158,7 @@ def unavailable(real: Answered) -> Answered:
         (unavailable, ServerUnavailableError, "try again"),
     ],
 )
+@pytest.mark.parametrize("written", ["nothing", "rules"])
 def test_an_answer_that_shows_no_store(
     spark: SparkSession,
     lake: Lake,
@@ -149,7 +167,11 @@ def test_an_answer_that_shows_no_store(
     answer: Callable[[Answered], Answered],
     error: type[LakeFSGCError],
     text: str,
+    written: str,
 ) -> None:
+    if written == "rules" and answer in (unknown_call, refused_by_a_proxy):
+        pytest.skip("the list shows the store")
+    written_by_the_server(repository, written)
     proxy.spoil.append(lambda asked, real: answer(real()) if ASKED in asked.path else None)
     collector = Collector(spark, repository, server=behind(proxy, lake))
     collector.collect(until="uncommitted")
