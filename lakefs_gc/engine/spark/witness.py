@@ -2,7 +2,8 @@
 
 An endpoint may lead elsewhere from another machine, and so may a mount, which is an empty folder where its disk is
 missing. To some stores, so do other credentials, and files with settings may change in the middle of a run. A copy of a
-store has the same files, so only one that has just been written tells them apart.
+store has the same files, so only one that has just been written tells them apart. A store that is replicated to another
+one brings it along, but not the other way round. So before workers delete, they write files that the process looks for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import uuid4
 
-from lakefs_gc.engine.spark.workers import worker_store
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import ObjectNotFoundError, StorageError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -55,3 +59,32 @@ def write_witness(store: ObjectStore, folder: str) -> Witness:
     witness = Witness(store.location, f"{folder}{name}", name.encode())
     store.put(witness.key, witness.content)
     return witness
+
+
+def refuse_other_workers(spark: SparkSession, witness: Witness, store: ObjectStore, tasks: int) -> None:
+    """Raise ``StorageError`` unless what workers write is in ``store`` of this process, and the other way round.
+
+    Asks so many ``tasks``, one for each core, each with a file of its own, which is removed.
+    """
+    with driver_errors():
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_write_echoes(witness), "key string").collect()
+    keys = [row["key"] for row in rows]
+    missing = sorted(set(keys) - store.stat_many(keys).keys())
+    store.delete_many(keys)
+    if missing or not keys:
+        raise StorageError(
+            f"Spark's workers write to another store than {store.location.folder_url} of this process, to which its "
+            f"files are copied: {missing[0] if missing else 'no file of theirs'} is not there",
+            remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the run. Then "
+            "start the same command again: these workers deleted nothing",
+        )
+
+
+@worker
+def _write_echoes(batches: Batches, witness: Witness) -> Batches:
+    for batch in batches:
+        store = witness.open_store()
+        keys = [f"{witness.key}-{uuid4().hex}" for _ in range(batch.num_rows)]
+        for key in keys:
+            store.put(key, witness.content)
+        yield pa.record_batch([pa.array(keys, pa.string())], names=["key"])

@@ -96,6 +96,11 @@ def proofs_of_tasks() -> Iterator[None]:
         _proof_of_run = None
 
 
+def _proof_of_clients() -> Proof | None:
+    whose, proof = _proof_of_run or (None, None)
+    return proof if whose == whose_clients() else None
+
+
 class WorkerError(Exception):
     """Carries an error of lakefs-gc through Spark as text."""
 
@@ -133,15 +138,16 @@ class _Task:
         _spare_modules()
         try:
             with nullcontext() if self._endpoints is None else following(self._endpoints):
-                if self._proof is not None:
-                    self._proof.refuse_other(worker_store(self._proof.store))
+                # In the process of a small run, nothing was carried.
+                proof = _proof_of_clients() if self._endpoints is None else self._proof
+                if proof is not None:
+                    proof.refuse_other(worker_store(proof.store))
                 yield from self._function(batches, *self._args, **self._kwargs)
         except errors.LakeFSGCError as error:
             raise WorkerError(_to_text(error)) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        whose, proof = _proof_of_run or (None, None)
-        carried = endpoints_for_workers(), proof if whose == whose_clients() else None
+        carried = endpoints_for_workers(), _proof_of_clients()
         content: bytes = _PICKLES.dumps((self._function, self._args, self._kwargs, *carried))
         return _unpickled, (content, zlib.crc32(content))
 

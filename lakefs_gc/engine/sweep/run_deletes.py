@@ -20,6 +20,7 @@ from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.compat import arrow_schema, to_arrow
 from lakefs_gc.engine.spark.local_rows import struct_of
 from lakefs_gc.engine.spark.scale import Work, is_small, work_here
+from lakefs_gc.engine.spark.witness import refuse_other_workers
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, interruptible, worker_store
 from lakefs_gc.engine.sweep.deletion import (
     CONNECTIONS,
@@ -76,6 +77,7 @@ def _here(plan: Dataset, task: DeleteTask, stopped: threading.Event, done_before
 
 
 def _by_workers(context: RunContext, plan: Dataset, task: DeleteTask) -> tuple[int, int]:
+    refuse_other_workers(context.spark, task.witness, worker_store(task.store), context.cores)
     # The sums need every row of every task, so this action runs all deletes.
     [row] = (
         plan.dataframe.repartitionByRange(context.cores * _TASKS_PER_CORE, "address")

@@ -94,22 +94,23 @@ def sweep(
     # A small run reads at once what it names, so ``_Passes`` names the ledger only when it has what must be read.
     context.compute.scale(is_small)
     settings, began_at = context.settings.sweep, context.clock()
-    passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only, check_backup)
-    if is_small and not passes.ended_before():
-        passes.begin_look(begin_look)
-    rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
-    for attempt in range(settings.retries + 1):
-        with proofs_of_tasks():
+    with proofs_of_tasks():
+        passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only, check_backup)
+        passes.prove()  # also those which read the ledger: it says what is left, and what was deleted
+        if is_small and not passes.ended_before():
+            passes.begin_look(begin_look)
+        rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
+        for attempt in range(settings.retries + 1):
             for objects in rounds:
                 passes.sweep_round(objects)
-        recorded = passes.keep_recorded()
-        failed = recorded.where(F.col("outcome") == ledger.FAILED)
-        if attempt == settings.retries or failed.isEmpty():
-            break
-        pause_seconds = settings.retry_pause_seconds * 2**attempt
-        logger.warning("mark %s: some deletes failed and are retried in %g s", mark.mark_id, pause_seconds)
-        sleep(pause_seconds)
-        rounds = passes.rounds_failed(failed)
+            recorded = passes.keep_recorded()
+            failed = recorded.where(F.col("outcome") == ledger.FAILED)
+            if attempt == settings.retries or failed.isEmpty():
+                break
+            pause_seconds = settings.retry_pause_seconds * 2**attempt
+            logger.warning("mark %s: some deletes failed and are retried in %g s", mark.mark_id, pause_seconds)
+            sleep(pause_seconds)
+            rounds = passes.rounds_failed(failed)
     with driver_errors():
         result = read_result(mark, recorded, only)
     if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
@@ -331,10 +332,17 @@ class _Passes:
     def _look_begun(self) -> _BegunLook:
         age = LookAge(self._store, self._settings.max_look_age_minutes)
         sequence = ledger.sequence_of(self._run.started_at, self.looks + 1, self._only)
+        return _BegunLook(age, sequence, self._require(sequence))
+
+    def prove(self) -> None:
+        """Have all tasks before the first look compare their store, too."""
+        self._require(ledger.sequence_of(self._run.started_at, 0, self._only))
+
+    def _require(self, sequence: str) -> Witness:
         # As the look of a small run reads: with the client of ``worker_store``.
         witness = write_witness(worker_store(self._run.store), f"{MarkPaths.of(self._mark.mark_id).passes}{sequence}-")
         require_of_tasks(witness)
-        return _BegunLook(age, sequence, witness)
+        return witness
 
     def _deadline(self, age: LookAge) -> Deadline:
         if (deadline := age.deadline()) is None:

@@ -83,9 +83,14 @@ def moving(
 def mark_garbage(spark: SparkSession, repository: LakeRepository) -> tuple[Collector, str]:
     repository.put("live")
     repository.commit()
-    repository.keep_days(10_000)  # without rules, a run writes a file for the server to read, and deletes it
+    repository.keep_days(10_000)
     garbage = repository.put_stray("data/s/garbage")
     return Collector(spark, repository), garbage
+
+
+def deletes_of_objects(server: FaultyS3) -> list[Request]:
+    """Not those of the files by which a run proves its store."""
+    return [r for r in server.requests if r.operation.startswith("Delete") and any("/data/" in key for key in r.keys)]
 
 
 def sweep_and_move(collector: Collector, moving: Moving, kind: str, small: bool) -> None:
@@ -110,7 +115,8 @@ def test_no_delete_reaches_another_server_than_the_look(
     collector, _ = mark_garbage(spark, in_s3)
     with pytest.raises(ConfigurationError, match=r"(This run began to send|A worker of Spark sends) the requests"):
         sweep_and_move(collector, moving, "server", small)
-    assert moving.copy.count("DeleteObjects") == moving.server.count("DeleteObjects") == 0
+    assert not deletes_of_objects(moving.copy)
+    assert not deletes_of_objects(moving.server)
 
 
 @_BOTH_KINDS
@@ -120,7 +126,7 @@ def test_no_delete_reaches_the_store_of_another_tenant_than_the_look(
     collector, _ = mark_garbage(spark, in_s3)
     with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
         sweep_and_move(collector, moving, "tenant", small)
-    assert moving.server.count("DeleteObjects") == 0
+    assert not deletes_of_objects(moving.server)
 
 
 @_BOTH_KINDS
@@ -187,6 +193,87 @@ def test_a_machine_that_reads_an_old_copy_ends_the_look(
     with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
         collector.sweep(mark, look=on_that_machine, small=False)
     assert other.read("imported") == b"stray"
+
+
+@_BOTH_KINDS
+def test_a_store_that_is_another_one_during_a_look_ends_it(
+    spark: SparkSession, store_in_s3: StoreInS3, in_s3: LakeRepository, small: bool
+) -> None:
+    """A service fails over to its standby, and back before the deletes. The standby lacks what was written last."""
+    server, other = store_in_s3.server, in_s3.lake.repository("other")
+    other.put("first")
+    other.commit()
+    collector, garbage = mark_garbage(spark, in_s3)
+    mark = collector.collect_and_mark()
+    has_failed_over = False
+    with LevelledS3() as standby:
+        standby.objects.update(server.objects)
+        standby.written_at.update(server.written_at)
+        other.stage("imported", in_s3.namespace + garbage, size_bytes=5)
+        other.commit()
+        look = collector.second_look(collector.begin(), mark)
+        server.faults.append(lambda request: standby.right_answer(request) if has_failed_over else None)
+
+        def during_a_failover(objects: DataFrame) -> DataFrame:
+            nonlocal has_failed_over
+            has_failed_over = True
+            try:
+                found = look(objects).persist()
+                found.count()
+            finally:
+                has_failed_over = False
+            return found
+
+        with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
+            collector.sweep(mark, look=during_a_failover, small=small)
+    assert other.read("imported") == b"stray"
+
+
+@pytest.mark.executors
+@pytest.mark.long(20)
+def test_a_machine_with_the_ledger_of_another_store_ends_the_sweep(
+    spark: SparkSession, moving: Moving, in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the same mark was swept: nothing would be left to look at, and everything would count as deleted."""
+    collector, garbage = mark_garbage(spark, in_s3)
+    mark = collector.collect_and_mark()
+    moving.fill_copy()
+    collector.sweep(mark, small=False)
+    assert collector.swept == {garbage: "deleted"}
+    moving.be("tenant-2")
+    monkeypatch.setattr("lakefs_gc.storage.s3.shared_clients._recent", {})
+    environment = spark.sparkContext.environment
+    monkeypatch.setitem(environment, "AWS_ACCESS_KEY_ID", "tenant-1")  # as that of the machine still is
+    monkeypatch.setitem(environment, "AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
+        Collector(spark, in_s3).sweep(mark, small=False)
+
+
+@pytest.mark.executors
+@pytest.mark.long(20)
+def test_machines_with_a_replica_of_the_store_delete_nothing(
+    spark: SparkSession, moving: Moving, in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They see what the process of the run writes, and it sees nothing of theirs: nobody has read their references."""
+    collector, garbage = mark_garbage(spark, in_s3)
+    mark = collector.collect_and_mark()
+    replicated = set[str]()
+
+    def replicate(request: Request) -> None:
+        if "Credential=tenant-2/" in request.headers["authorization"]:
+            for key in moving.server.objects.keys() - replicated:
+                moving.copy.objects[key] = moving.server.objects[key]
+                moving.copy.written_at[key] = moving.server.written_at[key]
+                replicated.add(key)
+
+    moving.server.faults.insert(0, replicate)
+    environment = spark.sparkContext.environment
+    monkeypatch.setitem(environment, "AWS_ACCESS_KEY_ID", "tenant-2")
+    monkeypatch.setitem(environment, "AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(StorageError, match="workers write to another store than s3://bucket/lakes/"):
+        collector.sweep(mark, small=False)
+    assert any(key.endswith(garbage) for key in moving.copy.objects)
+    assert any(key.endswith(garbage) for key in moving.server.objects)
 
 
 def test_a_link_that_is_turned_between_deletes_ends_the_sweep(
