@@ -14,7 +14,8 @@ unless the store has answered each of its attempts before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
@@ -192,14 +193,23 @@ def refuse_restored(store: ObjectStore, mark_id: str, known: frozenset[str]) -> 
         )
 
 
+@dataclass(frozen=True)
+class BegunRestore:
+    """A restore that has begun, and what it knows of the sweeps of its mark.
+
+    ``records`` is the prefix of the keys of its records. ``dead`` are the intents whose end is unknown, because the
+    sweep was killed or does not respond, and ``intents`` are all that there were when the wait for their ends was over.
+    """
+
+    records: str
+    dead: frozenset[str]
+    intents: frozenset[str]
+
+
 def begin_restore(
     store: ObjectStore, mark_id: str, prefix: str, at: datetime, sleep: Callable[[float], None]
-) -> tuple[str, set[str]]:
-    """Stop the sweeps of a mark, and wait until their deletes have ended.
-
-    Return the prefix of the keys of this restore's records, and the intents whose end is unknown, because the sweep was
-    killed or does not respond.
-    """
+) -> BegunRestore:
+    """Stop the sweeps of a mark, and wait until their deletes have ended."""
     key = f"{MarkPaths.of(mark_id).restores}{at:%Y%m%dT%H%M%S%f}"
     store.put(key + _NOTE, RestoreStart(at, prefix).to_json())
     while under_way := _under_way(files := _ledger_files(store, mark_id)):
@@ -208,13 +218,23 @@ def begin_restore(
             break
         logger.warning("waiting for a sweep of mark %s: %d deletes are in progress", mark_id, len(under_way))
         sleep(_PAUSE_SECONDS)
-    return f"{key}-", {intent for intent in under_way if ledger.unanswered_of(intent) not in files}
+    dead = frozenset(intent for intent in under_way if ledger.unanswered_of(intent) not in files)
+    return BegunRestore(f"{key}-", dead, frozenset(filter(ledger.is_intent, files)))
 
 
-def ended_late(store: ObjectStore, mark_id: str, intents: set[str]) -> bool:
+def ended_late(store: ObjectStore, mark_id: str, intents: Collection[str]) -> bool:
     """Return whether a delete that ``begin_restore`` assumed dead has ended since."""
     files = _ledger_files(store, mark_id)
     return any(end(intent) in files for intent in intents for end in (ledger.outcome_of, ledger.unanswered_of))
+
+
+def swept_since(store: ObjectStore, mark_id: str, intents: Collection[str]) -> bool:
+    """Return whether a sweep of a mark has begun deletes since ``begin_restore``, which saw these ``intents``.
+
+    Nothing was sent of an intent that has no records: its sweep learnt of the restore, and retracted it.
+    """
+    new = sorted(key for key in _ledger_files(store, mark_id) if ledger.is_intent(key) and key not in intents)
+    return any(ledger.read_records(key, content).num_rows for key, content in store.read_many(new))
 
 
 def _under_way(files: dict[str, datetime]) -> dict[str, datetime]:

@@ -27,7 +27,6 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import (
     RESTORED,
     begin_restore,
-    ended_late,
     record_restore_end,
     record_restored,
 )
@@ -37,6 +36,7 @@ from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.witness import Witness, write_witness
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
+from lakefs_gc.engine.undo.last_look import refuse_deleted_meanwhile
 from lakefs_gc.engine.undo.proved_store import refuse_mirror
 from lakefs_gc.engine.undo.restore_source import RestoreSource, refuse_pruning
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
@@ -183,9 +183,9 @@ def restore(
     either is restored. The datasets in the workspace are removed at the end. A sweep of the mark that is in progress
     stops, and its approval becomes void.
 
-    Raises ``RestoreIncompleteError`` if a delete of a sweep that seemed dead ended during the restore, ``BackupError``
-    while a pruning may delete copies, and ``StorageError`` if a worker has another store at the namespace than this
-    process. Raises as ``refuse_mirror`` before anything is written, and the sweep stopped.
+    Raises ``RestoreIncompleteError`` if something may have deleted objects during the restore, ``BackupError`` while a
+    pruning may delete copies, and ``StorageError`` if a worker has another store at the namespace than this process.
+    Raises as ``refuse_mirror`` before anything is written, and the sweep stopped.
     """
     backup, location, store = source.backup, source.location, source.store
     server, workspace = context.server, context.workspace
@@ -194,7 +194,7 @@ def restore(
     run_key = f"{new_run_key(backup.repository, began_at)}-restore"
     namespace = context.open_store(store)
     refuse_mirror(context, backup.repository, namespace, "restore again")
-    records, dead = begin_restore(namespace, backup.mark_id, prefix, began_at, sleep)
+    begun = begin_restore(namespace, backup.mark_id, prefix, began_at, sleep)
     refuse_pruning(context.open_store(location), backup)
     if store.url.startswith(SCHEME):  # elsewhere, an upload that did not end may be of lakeFS
         remove_unfinished(namespace, "", namespace.now())
@@ -210,18 +210,15 @@ def restore(
         _restore_objects(location, originals, backup.paths.objects), _OUTCOME_SQL
     )
     done = workspace.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
+    there = done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE))
     with driver_errors():
-        record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), originals, records)
-        record_restore_end(spark, store, backup.mark_id, records, cores)
+        record_restored(there, originals, begun.records)
+        record_restore_end(spark, store, backup.mark_id, begun.records, cores)
     result = _counted(backup, done, prefix)
     _count_unreadable_metadata(result, located)
     _prove(result, done, where_shown, context.open_store(store), server)
-    # At the very end: a delete that ended late may have deleted what was proved.
-    if ended_late(context.open_store(store), backup.mark_id, dead):
-        raise RestoreIncompleteError(
-            f"A sweep of mark {backup.mark_id} ended a delete during this restore, so restored objects may be gone",
-            remedy="Restore again: the sweep has stopped",
-        )
+    # At the very end: what was proved may have been deleted since.
+    refuse_deleted_meanwhile(there, originals, context.open_store(store), backup.mark_id, begun)
     _write_record(context.open_store(location), backup, result, prefix, context.clock())
     workspace.remove(run_key)
     return result

@@ -17,7 +17,13 @@ from lakefs_gc.engine.records.approval import VIA_DAGSTER, read_approval
 from lakefs_gc.engine.records.backups.location import find_backup
 from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes, read_restore_end
+from lakefs_gc.engine.records.restore_log import (
+    begin_restore,
+    ended_late,
+    notes,
+    read_restore_end,
+    swept_since,
+)
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.witness import write_witness
@@ -128,7 +134,7 @@ class Ledger:
         row = {"address": KEYS[0], "size": 1, "outcome": outcome, "error": ""}
         return pa.RecordBatch.from_pylist([row], schema=RECORD)
 
-    def begin(self, meanwhile: Callable[[], None] = lambda: None) -> set[str]:
+    def begin(self, meanwhile: Callable[[], None] = lambda: None) -> frozenset[str]:
         """Begin a restore; the intents whose end is unknown.  ``meanwhile`` happens in each pause."""
 
         def sleep(seconds: float) -> None:
@@ -136,8 +142,7 @@ class Ledger:
             self.now += timedelta(seconds=seconds)
             meanwhile()
 
-        _, dead = begin_restore(self.store, self.MARK_ID, "", self.now, sleep)
-        return dead
+        return begin_restore(self.store, self.MARK_ID, "", self.now, sleep).dead
 
 
 @pytest.fixture
@@ -181,6 +186,19 @@ def test_a_dead_delete_that_ends_without_an_answer_has_ended_late(kept: Ledger) 
     dead = kept.begin()
     chunk.outcome(kept.rows("failed"), answered=False)
     assert ended_late(kept.store, kept.MARK_ID, dead)
+
+
+def test_a_delete_that_was_retracted_does_not_count_as_one_since_the_restore_began(kept: Ledger) -> None:
+    chunk = kept.begin_delete(age_seconds=DEAD_AFTER_SECONDS + 1)
+    kept.begin()
+    seen = {key for batch in kept.store.list(MarkPaths.of(kept.MARK_ID).ledger) for key in batch["address"].to_pylist()}
+    assert not swept_since(kept.store, kept.MARK_ID, seen)
+    kept.begin_delete().retract()
+    assert not swept_since(kept.store, kept.MARK_ID, seen), "its sweep has read the note of the restore"
+    chunk.outcome(kept.rows("deleted"))
+    assert not swept_since(kept.store, kept.MARK_ID, seen), "it had begun before"
+    kept.begin_delete()
+    assert swept_since(kept.store, kept.MARK_ID, seen)
 
 
 @pytest.fixture
