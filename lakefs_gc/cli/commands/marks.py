@@ -103,7 +103,8 @@ def sweep(
 ) -> None:
     """Delete the objects of a mark, or of one part of it.
 
-    Naming the mark here approves it, or the part. A second sweep continues an unfinished one.
+    Naming the mark here approves it, or the part. A second sweep continues an unfinished one. A mark that was restored,
+    or is being restored, needs an approval by `approve`.
     """
     from lakefs_gc.cli.early_start import start_spark_for_sweep
 

@@ -188,8 +188,9 @@ def refuse_restored(store: ObjectStore, mark_id: str, known: frozenset[str]) -> 
     if notes(store, mark_id).keys() - known:
         raise ApprovalError(
             f"A restore of mark {mark_id} has begun since its approval, so its sweep deletes nothing more",
-            remedy="To delete the remaining objects, review the mark with `lakefs-gc show` and approve it again. If "
-            "that was done, compare the clocks of the machines of the restore and of the approval",
+            remedy="To delete the remaining objects, review the mark with `lakefs-gc show`, then approve it with "
+            "`lakefs-gc approve`. If that was done, compare the clocks of the machines of the restore and of the "
+            "approval",
         )
 
 

@@ -10,6 +10,7 @@ from lakefs_gc.engine.collect.references.other_repositories import probe
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
 from lakefs_gc.engine.records.approval import (
     POLICY,
+    VIA_SWEEP_COMMAND,
     Approval,
     approve,
     is_approved,
@@ -150,9 +151,9 @@ def approve_if_needed(
 
     A ``digest`` of another mark is refused even if this one is approved: the run was started for the other mark.
     ``is_repeated``: an earlier run is executed again, with the approval of the person who started that one. Raises
-    ``ApprovalError`` for another digest, if a policy or a repeated run would approve a mark that was restored, and if a
-    policy would approve a mark that was not made for it, or of which a part was approved. Also raises what ``approve``
-    raises.
+    ``ApprovalError`` for another digest, if a policy, a repeated run or the sweep command would approve a mark that was
+    restored, and if a policy would approve a mark that was not made for it, or of which a part was approved. Also
+    raises what ``approve`` raises.
     """
     if not digest:
         return
@@ -160,7 +161,8 @@ def approve_if_needed(
     if is_approved(marked.store, marked.mark, only):
         return
     age = age_of(marked.store, marked.mark, safety)
-    if is_repeated or via.startswith(POLICY):
+    # A script may repeat the sweep command that a restore has stopped: only an approval of its own shows a decision.
+    if is_repeated or via == VIA_SWEEP_COMMAND or via.startswith(POLICY):
         refuse_restored(marked.store, marked.mark.mark_id, frozenset())
     if via.startswith(POLICY):
         refuse_without_person(marked.mark, age.least, safety)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.records.approval import VIA_DAGSTER, read_approval
+from lakefs_gc.engine.records.approval import VIA_DAGSTER, VIA_SWEEP_COMMAND, read_approval
 from lakefs_gc.engine.records.backups.location import find_backup
 from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
@@ -225,6 +225,11 @@ def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept)
     # Nor does a run that is executed again in the name of the person who started it before the restore.
     with pytest.raises(ApprovalError, match=RESTORED):
         approve_if_needed(found, digest, by="ann", via=VIA_DAGSTER, is_repeated=True, safety=safety, clock=utc_now)
+    # Nor does the sweep command: a script may repeat it.
+    with pytest.raises(ApprovalError, match=RESTORED):
+        approve_if_needed(
+            found, digest, by="ann", via=VIA_SWEEP_COMMAND, is_repeated=False, safety=safety, clock=utc_now
+        )
     time.sleep(0.01)  # the clock of the files has moved on
     approve_if_needed(found, digest, by="ann", via=VIA_DAGSTER, is_repeated=False, safety=safety, clock=utc_now)
     read_approval(half_swept.store, half_swept.mark)

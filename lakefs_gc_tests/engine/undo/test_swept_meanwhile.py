@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records.mark import MarkPaths
-from lakefs_gc.engine.records.restore_log import notes
-from lakefs_gc.engine.undo import restore as stage
+from lakefs_gc.engine.records.restore_log import notes, record_restored
+from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.errors import RestoreIncompleteError
 from lakefs_gc.storage.local import LocalStore
@@ -34,16 +34,16 @@ class Restored:
         self.other = Collector(spark, repository)
 
     def run(self, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
-        real, todo = stage.record_restored, [happens]
+        todo = [happens]
 
         def then(*arguments: object) -> None:
             while todo:
                 todo.pop()()
-            real(*arguments)  # type: ignore[arg-type]
+            record_restored(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(stage, "record_restored", then)
+        monkeypatch.setattr("lakefs_gc.engine.undo.restore.record_restored", then)
         source = RestoreSource(self.place.manifest_of(self.mark), self.place.location, self.repository.location)
-        stage.restore(self.collector.context, source).raise_if_incomplete()
+        restore(self.collector.context, source).raise_if_incomplete()
 
     def left(self) -> set[str]:
         return {*LEFT} & self.repository.objects()

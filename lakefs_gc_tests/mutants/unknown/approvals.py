@@ -200,4 +200,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/records/test_pending_approvals.py",
         "new_times",
     ),
+    Mutant(
+        9,
+        "the sweep command does not approve what a restore brought back",
+        "engine/sweep/preconditions.py",
+        "if is_repeated or via == VIA_SWEEP_COMMAND or via",
+        "if is_repeated or via",
+        "engine/records/test_restore_log.py",
+        "had_left_stays",
+    ),
 )
