@@ -36,8 +36,8 @@ def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApprov
 
     Approvals by a policy, or by a command that sweeps itself, are not pending. Neither is an approval after which a
     sweep or a restore of the mark began or ended, with any result. An approval that cannot be read approves nothing; a
-    warning is logged. Takes one listing of a folder, three HEADs for each mark, and six more requests for each pending
-    approval, with one for each restore of its mark.
+    warning is logged. Takes one listing of a folder, three HEADs for each mark, and eight more requests for each
+    pending approval, with one for each restore of its mark.
     """
     keys = {
         MarkPaths.of(mark_id).approval_of(only): (mark_id, only) for mark_id in mark_folders(store) for only in Scope

@@ -3,6 +3,7 @@
 - ``lakefs-gc/restores/<time>.json``: the note of a restore that has begun (``RestoreStart``)
 - ``<time>-<task>-outcome.parquet``: the restored objects (``ledger.RECORD``)
 - ``<time>-ended.json``: how much of the mark was restored by then (``RestoreEnd``)
+- ``last``: the name of the newest note, for whom a list may hide it (``newest.py``)
 - ``<sequence>.stop``: this pass of a sweep failed or was canceled. It is here so that a worker asks for both in one
   request
 
@@ -26,6 +27,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.newest import newest_in, put_newest, refuse_old_list
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.witness import Witness
 from lakefs_gc.engine.spark.workers import Batches, worker
@@ -46,16 +48,19 @@ _NOTE = ".json"
 _ENDED = "-ended.json"
 _STOP = ".stop"
 _PAUSE_SECONDS = 2.0
+_AGAIN = "start the same command again"
 
 
 def notes(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
-    """Return the keys of the notes of a mark's restores, with the time on the store's clock."""
-    return {
-        key: at
-        for batch in store.list(MarkPaths.of(mark_id).restores)
-        for key, at in written_at(batch).items()
-        if _is_note(key)
-    }
+    """Return the keys of the notes of a mark's restores, with the time on the store's clock.
+
+    Raise ``StorageError`` for a list that lacks the newest one.
+    """
+    folder = MarkPaths.of(mark_id).restores
+    newest = newest_in(store, folder)
+    found = {key: at for batch in store.list(folder) for key, at in written_at(batch).items() if _is_note(key)}
+    refuse_old_list(store, newest, found, _AGAIN)
+    return found
 
 
 def notes_before(store: ObjectStore, mark_id: str, approved_at: datetime, stored_at: datetime) -> frozenset[str]:
@@ -88,9 +93,11 @@ def stop_pass(store: ObjectStore, mark_id: str, sequence: str) -> None:
 def is_stopped(store: ObjectStore, folder: str, sequence: str, known: frozenset[str]) -> bool:
     """Return whether the workers of a pass must begin no more deletes, because of ``stop_pass`` or of a restore.
 
-    ``known`` are the notes of restores that do not stop it. Asks the store once.
+    ``known`` are the notes of restores that do not stop it. Raise ``StorageError`` for a list without the newest one.
     """
+    newest = newest_in(store, folder)  # before the list, which has whatever was written until then
     keys = {key for batch in store.list(folder) for key in batch["address"].to_pylist()}
+    refuse_old_list(store, newest, keys, _AGAIN)
     return f"{folder}{sequence}{_STOP}" in keys or bool(set(filter(_is_note, keys)) - known)
 
 
@@ -211,8 +218,8 @@ def begin_restore(
     store: ObjectStore, mark_id: str, prefix: str, at: datetime, sleep: Callable[[float], None]
 ) -> BegunRestore:
     """Stop the sweeps of a mark, and wait until their deletes have ended."""
-    key = f"{MarkPaths.of(mark_id).restores}{at:%Y%m%dT%H%M%S%f}"
-    store.put(key + _NOTE, RestoreStart(at, prefix).to_json())
+    folder, name = MarkPaths.of(mark_id).restores, f"{at:%Y%m%dT%H%M%S%f}"
+    put_newest(store, folder, name + _NOTE, RestoreStart(at, prefix).to_json())
     while under_way := _under_way(files := _ledger_files(store, mark_id)):
         age_seconds = (store.now() - max(under_way.values())).total_seconds()
         if age_seconds > DEAD_AFTER_SECONDS:
@@ -220,7 +227,7 @@ def begin_restore(
         logger.warning("waiting for a sweep of mark %s: %d deletes are in progress", mark_id, len(under_way))
         sleep(_PAUSE_SECONDS)
     dead = frozenset(intent for intent in under_way if ledger.unanswered_of(intent) not in files)
-    return BegunRestore(f"{key}-", dead, frozenset(filter(ledger.is_intent, files)))
+    return BegunRestore(f"{folder}{name}-", dead, frozenset(filter(ledger.is_intent, files)))
 
 
 def ended_late(store: ObjectStore, mark_id: str, intents: Collection[str]) -> bool:

@@ -28,6 +28,7 @@ from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
 from lakefs_gc.engine.records.backups.removal import Removal
 from lakefs_gc.engine.records.ledger import scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.newest import NEWEST, newest_in
 from lakefs_gc.engine.records.restore_log import unended_restores
 from lakefs_gc.engine.records.sweep_summary import SweepSummary, not_followed, read_sweep_summary
 from lakefs_gc.engine.scope import Scope, is_swept
@@ -210,15 +211,17 @@ def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callabl
     approvals = {paths.approval_of(only): only for only in Scope}
     summaries = {paths.sweep_summary_of(only): only for only in Scope}
     steps = [paths.summary, *approvals, *summaries]
+    # Before the list: it must have the claim of the last sweep, and the note of the last restore.
+    newest = newest_in(namespace, paths.claims) | newest_in(namespace, paths.restores)
     shown = namespace.stat_many(steps)
     if paths.summary not in shown:
         raise BackupError(
             f"The mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=_DELETE_IT
         )
     # All times come from the listing, because HEAD reports whole seconds: the order of the writes decides.
-    found = _list_mark(namespace, paths, steps)
+    found = _list_mark(namespace, paths, {*steps, *newest})
     folder = paths.report.folder
-    if lacking := sorted(shown.keys() - found.files.keys()):
+    if lacking := sorted({*shown, *newest} - found.files.keys()):
         raise BackupError(
             f"The listing of {namespace.location.folder_url}{folder} lacks {lacking[0].removeprefix(folder)}, which "
             "exists: whether the mark was swept is unknown",
@@ -311,7 +314,9 @@ def _list_mark(store: ObjectStore, paths: MarkPaths, files: Collection[str]) -> 
         for key, at in written_at(batch).items():
             if key in files:
                 found.files[key] = at
-            elif key.startswith((paths.ledger, paths.claims)):
+            if key.endswith(f"/{NEWEST}"):
+                continue
+            if key.startswith((paths.ledger, paths.claims)):
                 record = _Record(at, key.rpartition("/")[2].partition("-")[0])
                 found.records[scope_of(key)] = max(record, found.records.get(scope_of(key), record))
             elif key.startswith(paths.restores):

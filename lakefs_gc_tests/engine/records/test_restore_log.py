@@ -20,6 +20,7 @@ from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import (
     begin_restore,
     ended_late,
+    is_stopped,
     notes,
     read_restore_end,
     swept_since,
@@ -33,7 +34,7 @@ from lakefs_gc.engine.sweep.store_clock import Deadline
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
+from lakefs_gc.errors import ApprovalError, RestoreIncompleteError, StorageError
 from lakefs_gc.storage.base import Deletion
 from lakefs_gc.storage.delete_window import (
     DEAD_AFTER_SECONDS,
@@ -199,6 +200,23 @@ def test_a_delete_that_was_retracted_does_not_count_as_one_since_the_restore_beg
     assert not swept_since(kept.store, kept.MARK_ID, seen), "it had begun before"
     kept.begin_delete()
     assert swept_since(kept.store, kept.MARK_ID, seen)
+
+
+def test_a_list_that_lacks_the_newest_restore_stops_sweeps(kept: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache may have the list of before the restore: the sweep itself has asked for it."""
+    folder = MarkPaths.of(kept.MARK_ID).restores
+    kept.begin()
+    known = frozenset(notes(kept.store, kept.MARK_ID))
+    assert not is_stopped(kept.store, folder, "1-00001", known)
+    old = list(kept.store.list(folder))
+    kept.now += timedelta(seconds=1)
+    kept.begin()
+    assert is_stopped(kept.store, folder, "1-00001", known)
+    monkeypatch.setattr(kept.store, "list", lambda prefix: iter(old))
+    with pytest.raises(StorageError, match="it is of an earlier time"):
+        is_stopped(kept.store, folder, "1-00001", known)
+    with pytest.raises(StorageError, match="it is of an earlier time"):
+        notes(kept.store, kept.MARK_ID)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from lakefs_gc.engine.records.ledger import sequence_of
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.newest import put_newest
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.storage.base import ObjectStore
 
@@ -19,4 +20,4 @@ def claim_backup(store: ObjectStore, mark_id: str, only: Scope) -> None:
     A sweep that requires the backup has to verify it after this, and pruning looks for claims after it has written its
     note. So whatever the order of their requests is, at least one of them learns of the other (``removal.py``).
     """
-    store.put(f"{MarkPaths.of(mark_id).claims}{sequence_of(store.now(), 0, only)}-claim.json", b"{}")
+    put_newest(store, MarkPaths.of(mark_id).claims, f"{sequence_of(store.now(), 0, only)}-claim.json", b"{}")
