@@ -213,12 +213,13 @@ def restore(
     there = done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE))
     with driver_errors():
         record_restored(there, originals, begun.records)
-        record_restore_end(spark, store, backup.mark_id, begun.records, cores)
     result = _counted(backup, done, prefix)
     _count_unreadable_metadata(result, located)
     _prove(result, done, where_shown, context.open_store(store), server)
     # At the very end: what was proved may have been deleted since.
     refuse_deleted_meanwhile(there, originals, context.open_store(store), backup.mark_id, begun)
+    with driver_errors():
+        record_restore_end(spark, store, backup.mark_id, begun.records, cores)
     _write_record(context.open_store(location), backup, result, prefix, context.clock())
     workspace.remove(run_key)
     return result

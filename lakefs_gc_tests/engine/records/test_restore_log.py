@@ -300,6 +300,8 @@ def test_a_restore_waits_for_deletes_that_are_under_way(half_swept: HalfSwept, m
     with pytest.raises(RestoreIncompleteError, match="ended a delete during this restore"):
         half_swept.restore(end_meanwhile)
     assert len(waited) == 1
+    newest = max(notes(half_swept.store, half_swept.mark.mark_id))
+    assert read_restore_end(half_swept.store, newest) is None, "the history would say that all is restored"
 
 
 def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(

@@ -152,6 +152,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "a restore has not ended if objects may be gone again",
+        "engine/undo/restore.py",
+        "    _prove(result, done, where_shown,",
+        "    record_restore_end(spark, store, backup.mark_id, begun.records, cores)\n    _prove(result, done, where_shown,",
+        "engine/records/test_restore_log.py",
+        "under_way",
+    ),
+    Mutant(
+        12,
         "a delete that was retracted does not make a restore fail",
         "engine/records/restore_log.py",
         "return any(ledger.read_records(key, content).num_rows for key, content in store.read_many(new))",
