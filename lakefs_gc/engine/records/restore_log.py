@@ -172,14 +172,19 @@ def read_restore_end(store: ObjectStore, note: str) -> RestoreEnd | None:
 def record_restore_end(spark: SparkSession, store: StoreLocation, mark_id: str, records: str, cores: int) -> RestoreEnd:
     """Count the objects that the restores since the last sweep have recorded, and write the end of this restore.
 
+    A sweep that was killed counts from its last delete: it wrote no summary.
+
     After a sweep of the mark or of a part, only objects that a sweep deleted count: the others exist without a restore.
     ``records`` is the prefix from ``begin_restore``.
     """
     paths, namespace = MarkPaths.of(mark_id), open_store(store)
     summaries = namespace.stat_many([paths.sweep_summary_of(only) for only in Scope]).values()
     swept_at = max((info.last_modified for info in summaries), default=EPOCH)
+    begun, own = notes(namespace, mark_id), f"{records.removesuffix('-')}{_NOTE}"
+    since = max(swept_at, min(begun.values(), default=EPOCH))
+    swept_at = max(swept_at, _last_delete(namespace, mark_id, since))
     # The records of a restore sort before its note, and after the notes of earlier ones.
-    before = (note for note, at in notes(namespace, mark_id).items() if at < swept_at)
+    before = (note for note, at in begun.items() if at < swept_at and note != own)
     back = ledger.read_ledger(spark, store, paths.restores, cores, after=max(before, default=""))
     if summaries:
         outcomes = ledger.read_ledger(spark, store, paths.ledger, cores)
@@ -188,6 +193,15 @@ def record_restore_end(spark: SparkSession, store: StoreLocation, mark_id: str, 
     total = RestoreEnd(counted["objects"], counted["size"])
     namespace.put(f"{records.removesuffix('-')}{_ENDED}", total.to_json())
     return total
+
+
+def _last_delete(store: ObjectStore, mark_id: str, since: datetime) -> datetime:
+    """Return when the last deletes of a mark began after ``since``, without retracted ones; ``EPOCH`` if none did."""
+    later = {key: at for key, at in _ledger_files(store, mark_id).items() if ledger.is_intent(key) and at > since}
+    for key in sorted(later, key=later.__getitem__, reverse=True):
+        if ledger.read_records(key, store.read(key)).num_rows:
+            return later[key]
+    return EPOCH
 
 
 def refuse_restored(store: ObjectStore, mark_id: str, known: frozenset[str]) -> None:

@@ -17,6 +17,7 @@ from lakefs_gc.engine.records.approval import VIA_DAGSTER, VIA_SWEEP_COMMAND, re
 from lakefs_gc.engine.records.backups.location import find_backup
 from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark_history import state_of
 from lakefs_gc.engine.records.restore_log import (
     begin_restore,
     ended_late,
@@ -85,12 +86,13 @@ class HalfSwept:
     def there(self) -> set[str]:
         return self.repository.objects() & {*KEYS}
 
-    def restore(self, sleep: Callable[[float], None] = time.sleep) -> RestoreResult:
+    def restore(self, sleep: Callable[[float], None] = time.sleep, *, prefix: str = "") -> RestoreResult:
         return restore(
             self.collector.context,
             RestoreSource(
                 find_backup(self.place.store, self.mark.mark_id), self.place.location, self.repository.location
             ),
+            prefix=prefix,
             sleep=sleep,
         )
 
@@ -345,6 +347,29 @@ def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
 
     half_swept.restore(store_carries_it_out).raise_if_incomplete()
     assert half_swept.there() == {*KEYS}
+
+
+def test_what_a_killed_sweep_deleted_after_a_restore_is_not_restored(
+    half_swept: HalfSwept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wrote no summary. Only its intents show that what was restored before does not count any more."""
+    half_swept.restore().raise_if_incomplete()
+    assert state_of(half_swept.store, half_swept.mark)["state"] == "restored"
+    half_swept.collector.approve(half_swept.mark)
+    known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lakefs_gc.engine.sweep.sweep._Passes.keep_recorded", die)
+        with pytest.raises(KeyboardInterrupt):
+            half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)
+    gone = sorted({*KEYS} - half_swept.there())
+    assert len(gone) > 1
+    half_swept.restore(prefix=gone[0]).raise_if_incomplete()
+    assert half_swept.there() == {*KEYS} - {*gone[1:]}
+    assert state_of(half_swept.store, half_swept.mark)["state"] == f"partly restored (1 of {len(KEYS)})"
 
 
 @pytest.mark.of_ci

@@ -152,10 +152,20 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "what a killed sweep deleted since a restore is not restored",
+        "engine/records/restore_log.py",
+        "    swept_at = max(swept_at, _last_delete(namespace, mark_id, since))\n",
+        "",
+        "engine/records/test_restore_log.py",
+        "killed_sweep",
+    ),
+    Mutant(
+        12,
         "a restore has not ended if objects may be gone again",
         "engine/undo/restore.py",
         "    _prove(result, done, where_shown,",
-        "    record_restore_end(spark, store, backup.mark_id, begun.records, cores)\n    _prove(result, done, where_shown,",
+        "    record_restore_end(spark, store, backup.mark_id, begun.records, cores)\n"
+        "    _prove(result, done, where_shown,",
         "engine/records/test_restore_log.py",
         "under_way",
     ),
