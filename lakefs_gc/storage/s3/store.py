@@ -307,7 +307,7 @@ class S3Store(ObjectStore):
             content, parts = parts_of(source, size_bytes)
             if content is not None:
                 return self.put(key, content, if_absent=True)
-            return self._stat(key) is None and upload_new(s3, name, parts)
+            return self._stat(key) is None and upload_new(s3, name, parts, lambda: self._stat(key) is not None)
         s3.call(
             lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=stream_config(size_bytes)),
             action="PutObject",

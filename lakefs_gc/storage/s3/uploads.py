@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
@@ -49,11 +49,12 @@ def parts_of(source: BinaryIO, size_bytes: int) -> tuple[bytes | None, Iterator[
     return None, chain([first], iter(lambda: _read(source, part_bytes), b""))
 
 
-def upload_new(s3: RetryingClient, key: str, parts: Iterable[bytes]) -> bool:
+def upload_new(s3: RetryingClient, key: str, parts: Iterable[bytes], exists: Callable[[], bool]) -> bool:
     """Create an object from its parts, and return False if another writer has created it by the time they are uploaded.
 
-    boto3's own uploads of streams cannot send this condition. A store that does not know it (501) gets none: the caller
-    has checked that the object does not exist. A failed upload is aborted.
+    boto3's own uploads of streams cannot send this condition. A store that does not know it (501) gets none, and others
+    ignore it: so ``exists`` looks whether the object exists after the parts, which may take hours. A failed upload is
+    aborted.
     """
 
     def call(method: str, **parameters: Any) -> Any:
@@ -71,6 +72,8 @@ def upload_new(s3: RetryingClient, key: str, parts: Iterable[bytes]) -> bool:
     try:
         done = map_unordered(upload_part, enumerate(parts, start=1), _PARTS_AT_ONCE, wait_for_all=True)
         uploaded = sorted((part for _, part in done), key=lambda part: int(part["PartNumber"]))
+        if exists():
+            return False
         completion = {"UploadId": upload_id, "MultipartUpload": {"Parts": uploaded}}
         try:
             call("complete_multipart_upload", **completion, IfNoneMatch="*")

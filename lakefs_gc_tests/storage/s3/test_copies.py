@@ -73,6 +73,31 @@ def test_a_copy_in_parts_that_fails_leaves_nothing(
     assert [upload for upload in uploads if upload["Key"] == store.root + "backup/big"] == []
 
 
+def test_a_copy_in_parts_to_a_store_without_conditions_looks_again_before_its_end(
+    s3_namespace: StoreLocation, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = S3Store(s3_namespace, copy_limits=IN_PARTS)
+    store.put("backup/big", bytes(11 * MIB))
+    client = store._s3().client
+    complete, copy_part, other = client.complete_multipart_upload, client.upload_part_copy, S3Store(s3_namespace)
+
+    def without_conditions(**parameters: object) -> object:
+        parameters.pop("IfNoneMatch", None)
+        return complete(**parameters)
+
+    def slowly(**parameters: object) -> object:
+        if parameters["PartNumber"] == 2:
+            other.put("data/s/big", b"of another writer")
+        return copy_part(**parameters)
+
+    monkeypatch.setattr(client, "complete_multipart_upload", without_conditions)
+    monkeypatch.setattr(client, "upload_part_copy", slowly)
+    assert store.copy_to("backup/big", store, "data/s/big", if_absent=True) is False
+    assert store.read("data/s/big") == b"of another writer"
+    uploads = s3_server.client().list_multipart_uploads(Bucket=store.bucket).get("Uploads", [])
+    assert [upload for upload in uploads if upload["Key"] == store.root + "data/s/big"] == []
+
+
 @pytest.mark.parametrize("kind", ["local", "s3", "s3 in parts", "local to s3", "s3 to local"])
 def test_a_copy_never_overwrites_when_told_not_to(
     kind: str, s3_namespace: StoreLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

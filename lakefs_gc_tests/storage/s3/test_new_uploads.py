@@ -43,6 +43,31 @@ def test_a_store_that_does_not_know_the_condition_gets_none(store: S3Store, monk
     assert conditions == ["*", None]
 
 
+@pytest.mark.parametrize("kind", ["unknown", "ignored"])
+def test_an_upload_to_a_store_without_conditions_looks_again_before_its_end(
+    kind: str, store: S3Store, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts may take hours."""
+    client = store._s3().client
+    complete, upload_part, other = client.complete_multipart_upload, client.upload_part, S3Store(store.location)
+
+    def without_conditions(**parameters: object) -> object:
+        if parameters.pop("IfNoneMatch", None) and kind == "unknown":
+            raise ClientError({"Error": {"Code": "NotImplemented"}}, "CompleteMultipartUpload")
+        return complete(**parameters)
+
+    def slowly(**parameters: object) -> object:
+        if parameters["PartNumber"] == 2:
+            other.put("a", b"of another writer")
+        return upload_part(**parameters)
+
+    monkeypatch.setattr(client, "complete_multipart_upload", without_conditions)
+    monkeypatch.setattr(client, "upload_part", slowly)
+    assert store.put_stream("a", BytesIO(CONTENT), if_absent=True) is False
+    assert store.read("a") == b"of another writer"
+    assert uploads(store, s3_server) == []
+
+
 def test_an_upload_that_comes_late_leaves_no_parts(
     store: S3Store, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
