@@ -73,10 +73,12 @@ def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> Ba
     return BackedUp({**about, "mark_digest": manifest.mark_digest, **numbers})
 
 
-def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:
+def restore(
+    settings: Settings, out: Output, mark_id: str, repository: str, prefix: str, from_server: str
+) -> stage.RestoreResult:
     """Restore all objects of a backup, or those with a prefix."""
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
-    source = find_restore_source(settings, server, mark_id, repository, prefix)
+    source = find_restore_source(settings, server, mark_id, repository, prefix, from_server)
     with TemporaryDirectory(prefix="lakefs-gc-") as folder, out.progress(f"restoring {mark_id}"):
         work_url = settings.work_url or f"file://{folder}/work"
         context = RunContext(

@@ -32,13 +32,20 @@ def restore(
     prefix: Annotated[
         str, typer.Option(help="Restore only objects whose logical path in a commit, or address, has this prefix.")
     ] = "",
+    from_server: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The lakeFS server that the backup was made with, if this is another one, or has another URL now.",
+        ),
+    ] = "",
     json: AsJSON = False,
 ) -> None:
     """Copy the objects of a backup to where they were, and verify them by reading them through lakeFS."""
     from lakefs_gc.cli import backup_runs  # loads Dagster and Spark, three seconds
 
     out = OPTIONS.output(json)
-    restored = backup_runs.restore(OPTIONS.settings(), out, mark_id, repository or "", prefix)
+    restored = backup_runs.restore(OPTIONS.settings(), out, mark_id, repository or "", prefix, from_server)
     facts = backup_runs.restore_facts(restored)
 
     def show_tables() -> None:

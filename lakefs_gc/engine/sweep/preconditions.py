@@ -79,7 +79,7 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked, only:
     known_restores = frozenset(notes(marked.store, mark.mark_id))
     mark.refuse_no_part(only)
     approval = read_approval(marked.store, mark, only)
-    backup = require_backup(context.settings, mark)
+    backup = require_backup(context.settings, mark, context.server.endpoint_url)
     if context.settings.sweep.delete_versions:
         refuse_unlisted_versions(marked.store, mark, context.clock())
     run = begin_run(context, run_key)

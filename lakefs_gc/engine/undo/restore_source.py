@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.records.backups.location import find_backup, open_backup_location
+from lakefs_gc.engine.records.backups.location import find_backup, open_backup_location, other_server
 from lakefs_gc.engine.records.backups.manifest import Backup
 from lakefs_gc.engine.records.backups.removal import refuse_removal
 from lakefs_gc.engine.records.stored_marks import open_namespace
@@ -34,14 +34,16 @@ class RestoreSource:
 
 
 def find_restore_source(
-    settings: Settings, server: LakeFSClient, mark_id: str, repository: str, prefix: str
+    settings: Settings, server: LakeFSClient, mark_id: str, repository: str, prefix: str, from_server: str = ""
 ) -> RestoreSource:
     """Return what a restore of the backup of a mark needs. ``repository`` may be empty if only one has such a backup.
 
+    ``from_server`` is the URL of the server that the backup was made with, if that is another one than this server.
+
     Raises ``ConfigurationError`` without a backup location, ``BackupError`` without a complete backup, while a pruning
-    may delete its copies, or if the repository now has another namespace, and ``NamespaceError`` if a prefix is given
-    and the server's name for the namespace is unknown. A restore that is refused later has already stopped the sweep
-    and made the approval void.
+    may delete its copies, if the repository now has another namespace, or if another server made it that
+    ``from_server`` does not name, and ``NamespaceError`` if a prefix is given and the server's name for the namespace
+    is unknown. A restore that is refused later has already stopped the sweep and made the approval void.
     """
     location = open_backup_location(settings, server)
     backup = find_backup(open_store(location), mark_id, repository)
@@ -51,6 +53,15 @@ def find_restore_source(
             f"The backup is of repository {backup.repository} in the namespace {backup.namespace}, but the repository "
             f"is at {namespace.url}",
             remedy="Copy the folder objects/ of the backup manually",
+        )
+    other = other_server(backup, server.endpoint_url)
+    if other and from_server.rstrip("/") != other:
+        raise BackupError(
+            f"The backup of mark {mark_id} was made with the lakeFS server {other}, but this is "
+            f"{server.endpoint_url}. A copy of an installation has the same repositories: nothing would come back in "
+            "the other one",
+            remedy=f"To restore there, set LAKECTL_SERVER_ENDPOINT_URL={other}. To restore here, for example because "
+            f"the server has another URL now, pass --from-server {other} (from_server of the asset restore)",
         )
     refuse_pruning(open_store(location), backup)
     _refuse_lost_contents(open_store(location), backup)

@@ -35,6 +35,11 @@ class RestoreConfig(Config):
         description="Restore only objects whose logical path in a commit, or address, has this prefix, for example "
         "reports/2024/. Default: all objects of the backup.",
     )
+    from_server: str = Field(
+        default="",
+        description="URL of the lakeFS server that the backup was made with, if this is another one, or has another "
+        "URL now.",
+    )
 
 
 @asset(partitions_def=gc_runs, group_name="undo", kinds={"spark", "s3"}, deps=[backup, sweep], io_manager_key="parquet")
@@ -57,7 +62,12 @@ def restore(
         run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
         mark_id = config.mark_id or mark_id_of_run(context.partition_key, run_context.workspace)
         source = find_restore_source(
-            run_context.settings, run_context.server, mark_id, repository_of(context.partition_key), config.prefix
+            run_context.settings,
+            run_context.server,
+            mark_id,
+            repository_of(context.partition_key),
+            config.prefix,
+            config.from_server,
         )
     result = stage.restore(run_context, source, prefix=config.prefix)
     _show_current_state(context, run_context, mark_id)

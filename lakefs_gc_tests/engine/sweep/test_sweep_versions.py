@@ -168,7 +168,7 @@ def test_versions_that_the_backup_does_not_hold_stay_where_one_is_demanded(
     undelete(keys[1])
     settings = place.settings(collector, required_before_sweep=True)
     context = collector.context_with(backup=settings.backup)
-    missing = not_backed_up(context, require_backup(settings, mark))
+    missing = not_backed_up(context, require_backup(settings, mark, collector.server.endpoint_url))
     result = collector.sweep(mark, live=[], delete_versions=True, not_backed_up=missing)
     assert counts(result) == {"deleted": 1, "not_backed_up": 2}
     assert "no copy" in collector.errors[keys[0]]
@@ -178,7 +178,7 @@ def test_versions_that_the_backup_does_not_hold_stay_where_one_is_demanded(
     # Once the backup has them, the same sweep takes them.
     undelete(keys[0])
     place.back_up(spark, collector, mark)
-    assert not_backed_up(context, require_backup(settings, mark)) is None
+    assert not_backed_up(context, require_backup(settings, mark, collector.server.endpoint_url)) is None
     assert counts(collector.sweep(mark, live=[], delete_versions=True)) == {"deleted": 3}
     assert versions(s3_server, locking) == {}
 

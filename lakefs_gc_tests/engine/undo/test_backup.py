@@ -78,7 +78,7 @@ def test_an_empty_mark_has_a_backup(spark: SparkSession, repository: LakeReposit
     mark = collector.mark_objects()
     assert place.back_up(spark, collector, mark).result.objects == {"copied": 0, "already_gone": 0, "failed": 0}
     assert place.manifest_of(mark).objects == 0
-    require_backup(place.settings(collector, required_before_sweep=True), mark)
+    require_backup(place.settings(collector, required_before_sweep=True), mark, collector.server.endpoint_url)
 
 
 def test_a_mark_of_lakefs_own_client(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
@@ -90,7 +90,7 @@ def test_a_mark_of_lakefs_own_client(spark: SparkSession, repository: LakeReposi
     for _ in range(2):
         assert place.back_up(spark, collector, mark).outcomes == dict.fromkeys(contents, "copied")
     assert place.manifest_of(mark).copied_bytes == sum(map(len, contents.values()))
-    require_backup(place.settings(collector, required_before_sweep=True), mark)
+    require_backup(place.settings(collector, required_before_sweep=True), mark, collector.server.endpoint_url)
 
 
 @pytest.mark.parametrize("kind", ["s3 to s3", "s3 to local", "local to s3"])
@@ -243,7 +243,7 @@ def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
     assert 0 < len(done) < len(contents), "killed in the middle"
     assert not (folder / "backup.json").exists()
     with pytest.raises(BackupError, match="no complete backup"):
-        require_backup(place.settings(collector, required_before_sweep=True), mark)
+        require_backup(place.settings(collector, required_before_sweep=True), mark, collector.server.endpoint_url)
 
     # As if it had been killed between the copies and their record: the worst that can be.
     for record in (folder / "records").iterdir():
@@ -260,26 +260,29 @@ def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
 def test_a_policy_can_require_a_backup(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
     collector = Collector(spark, repository)
     mark = collector.mark_objects(*strays(repository))
-    require_backup(collector.settings, mark)
+    require_backup(collector.settings, mark, collector.server.endpoint_url)
     required = place.settings(collector, required_before_sweep=True)
     with pytest.raises(BackupError, match="no complete backup") as caught:
-        require_backup(required, mark)
+        require_backup(required, mark, collector.server.endpoint_url)
     assert caught.value.exit_code == 3
     assert f"lakefs-gc backup lake --mark {mark.mark_id}" in caught.value.remedy
     place.back_up(spark, collector, mark)
-    require_backup(required, mark)
+    require_backup(required, mark, collector.server.endpoint_url)
+
+    with pytest.raises(BackupError, match="but this is http://staging: the other server may remove it"):
+        require_backup(required, mark, "http://staging")
 
     changed = replace(mark, candidates=mark.candidates - 1)
     with pytest.raises(BackupError, match="but the mark has"):
-        require_backup(required, changed.sealed())
+        require_backup(required, changed.sealed(), collector.server.endpoint_url)
     paths = BackupPaths("lake", mark.mark_id)
     manifest = place.store.read(paths.manifest)
     place.store.put(paths.manifest, manifest.replace(b'"copied": 5', b'"copied": 4'))
     with pytest.raises(BackupError, match="was changed after it was written"):
-        require_backup(required, mark)
+        require_backup(required, mark, collector.server.endpoint_url)
     place.store.put(paths.manifest, b"{}")
     with pytest.raises(CorruptFileError):
-        require_backup(required, mark)
+        require_backup(required, mark, collector.server.endpoint_url)
 
 
 def test_a_mark_that_was_changed_is_not_backed_up(

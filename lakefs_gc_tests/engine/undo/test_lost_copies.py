@@ -25,7 +25,7 @@ def test_copies_that_get_lost_or_differ_are_made_again(
     mark = collector.mark_objects(*contents)
     place.back_up(spark, collector, mark)
     policy = place.settings(collector, required_before_sweep=True)
-    backup = require_backup(policy, mark)
+    backup = require_backup(policy, mark, collector.server.endpoint_url)
     assert backup is not None
     refuse_lost_copies(place.store, backup)
     objects = BackupPaths("lake", mark.mark_id).objects
@@ -42,7 +42,7 @@ def test_copies_that_get_lost_or_differ_are_made_again(
     assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
     place.store.delete_many([objects + "data/s/.DS_Store"])
     assert place.copies(mark) == contents
-    backup = require_backup(policy, mark)
+    backup = require_backup(policy, mark, collector.server.endpoint_url)
     assert backup is not None
     refuse_lost_copies(place.store, backup)
 

@@ -70,10 +70,10 @@ class Swept:
     def copy_of(self, path: str) -> str:
         return BackupPaths("lake", self.mark.mark_id).objects + self.keys[path]
 
-    def found(self, lake: Lake) -> RestoreSource:
+    def found(self, lake: Lake, from_server: str = "") -> RestoreSource:
         """Return what a run or the command line finds before it restores."""
         settings = lake.settings.model_copy(update={"backup": BackupSettings(url=self.place.location.url)})
-        return find_restore_source(settings, self.collector.server, self.mark.mark_id, "lake", "")
+        return find_restore_source(settings, self.collector.server, self.mark.mark_id, "lake", "", from_server)
 
     def restore(self, prefix: str = "", server: LakeFSClient | None = None) -> RestoreResult:
         return restore(
@@ -253,6 +253,23 @@ def test_a_repository_that_is_somewhere_else_now(swept: Swept, lake: Lake) -> No
     )
     with pytest.raises(BackupError, match="the repository is at local://lake-2/"):
         swept.found(lake)
+
+
+def test_the_backup_of_another_server_needs_its_name(swept: Swept, lake: Lake) -> None:
+    """This server may be a copy of that installation. Or that server had another URL before a disaster."""
+    assert swept.found(lake).backup.server == {**swept.mark.run["server"]}
+    server = {**swept.mark.run["server"], "endpoint_url": "https://prod.example"}
+    swept.place.store.put(swept.backup.paths.manifest, replace(swept.backup, server=server).sealed().to_json())
+    for named in ("", "https://staging.example"):
+        with pytest.raises(BackupError, match=r"was made with the lakeFS server https://prod\.example") as refused:
+            swept.found(lake, named)
+        assert "pass --from-server https://prod.example" in refused.value.remedy
+    assert not notes(swept.repository.store, swept.mark.mark_id)
+    for named in ("https://prod.example", "https://prod.example/"):
+        assert swept.found(lake, named).backup == swept.backup
+    # Earlier versions did not record it.
+    swept.place.store.put(swept.backup.paths.manifest, replace(swept.backup, server=None).sealed().to_json())
+    assert swept.found(lake).backup.server is None
 
 
 def test_lost_contents_are_found_before_the_approval_is_void(swept: Swept, lake: Lake) -> None:

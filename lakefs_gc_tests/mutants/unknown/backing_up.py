@@ -120,4 +120,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/test_slow_backup.py",
         "fewer_days",
     ),
+    never(
+        12,
+        "a sweep does not rely on the backup of another server",
+        "engine/records/backups/location.py",
+        "other := other_server(backup, endpoint_url)",
+        "engine/undo/test_backup.py",
+        "can_require",
+    ),
+    never(
+        12,
+        "a restore of the backup of another server needs its name",
+        "engine/undo/restore_source.py",
+        'other and from_server.rstrip("/") != other',
+        "engine/undo/test_restore.py",
+        "another_server",
+    ),
 )

@@ -92,12 +92,22 @@ def misplaced(found: Backup | BackupStart, paths: BackupPaths) -> str:
     return f"{file} is of the backup of mark {found.mark_id} of {found.repository}"
 
 
-def require_backup(settings: Settings, mark: Mark) -> Backup | None:
+def other_server(backup: Backup, endpoint_url: str) -> str:
+    """Return the URL of the lakeFS server that a backup records, if it is not ``endpoint_url``; otherwise empty.
+
+    Earlier versions recorded none. A copy of an installation has the same repositories, namespaces and marks.
+    """
+    recorded = _endpoint_of(backup)
+    return "" if recorded == endpoint_url else recorded
+
+
+def require_backup(settings: Settings, mark: Mark, endpoint_url: str) -> Backup | None:
     """Return the backup that a sweep requires, or None if it requires none.
 
     A backup is required if these settings or the settings of the mark's run require it: a sweep may start on another
     machine with other settings. Raise ``BackupError`` unless the backup is complete: its manifest names the digest of
-    this mark. Whether the copies are still there, ``refuse_lost_copies`` says.
+    this mark, and the lakeFS server at ``endpoint_url``. Another server does not learn of the sweep, and may prune the
+    backup. Whether the copies are still there, ``refuse_lost_copies`` says.
     """
     if not (settings.backup.required_before_sweep or mark.needs_backup):
         return None
@@ -107,6 +117,12 @@ def require_backup(settings: Settings, mark: Mark) -> Backup | None:
         raise BackupError(
             f"The backup of mark {mark.mark_id} is of digest {backup.mark_digest}, but the mark has {mark.digest}",
             remedy=f"Run `{backup.paths.command}`",
+        )
+    if other := other_server(backup, endpoint_url):
+        raise BackupError(
+            f"The backup of mark {mark.mark_id} was made with the lakeFS server {other}, but this is {endpoint_url}: "
+            "the other server may remove it while this one sweeps",
+            remedy=f"Set backup.url to a location that only this server uses, then run `{backup.paths.command}`",
         )
     return backup
 
