@@ -421,4 +421,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/explain/copies/test_versions_of_before.py",
         "without_what_exists",
     ),
+    Mutant(
+        12,
+        "a moved backup that names the repository is found, whoever has its former namespace now",
+        "engine/explain/copies/backup_folders.py",
+        "if repository == self.repository or not recorded:",
+        "if not recorded:",
+        "engine/explain/copies/test_moved_backups.py",
+        "former_namespace",
+    ),
 )

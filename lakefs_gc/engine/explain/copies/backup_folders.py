@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakefs_gc.config import REPOSITORY_NAME
 from lakefs_gc.engine.explain.copies.found import OTHER_FOLDER
-from lakefs_gc.engine.records.backups.location import recorded_namespace
+from lakefs_gc.engine.records.backups.location import recorded_owner
 from lakefs_gc.engine.records.backups.manifest import BEGAN, FOLDERS, MANIFEST, OBJECTS, BackupPaths
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.formats.address_readings import LOCAL_STORE
@@ -44,7 +44,8 @@ class Owner:
     """Whose copies are looked for: a repository, by its name and the spellings of its namespace.
 
     ``others`` are the namespaces of the other repositories that the server has. A backup of one of them is of another
-    repository. One of any other namespace may be of this repository: it may have had another bucket before.
+    repository, unless it records the name of this one. One of any other namespace may be of this repository: it may
+    have had another bucket before, which another repository may have now.
     """
 
     repository: str
@@ -56,8 +57,10 @@ class Owner:
 
         One without a record may be of any.
         """
-        recorded = recorded_namespace(store, folder)
-        if not recorded or any(namespaces_overlap(recorded, each) for each in self.namespaces):
+        recorded, repository = recorded_owner(store, folder)
+        if repository == self.repository or not recorded:
+            return True
+        if any(namespaces_overlap(recorded, each) for each in self.namespaces):
             return True
         return normalize_namespace(recorded) not in self.others
 

@@ -229,24 +229,20 @@ def _endpoint_of(found: Backup | BackupStart) -> str:
     return (found.server or {}).get("endpoint_url", "")
 
 
-def _noted_start(store: ObjectStore, paths: BackupPaths) -> BackupStart | None:
-    try:
-        return BackupStart.from_json(store.read(paths.began), paths.began)
-    except LakeFSGCError:
-        return None
+def recorded_owner(store: ObjectStore, folder: str) -> tuple[str, str]:
+    """Return the namespace and the repository that the records in the folder of a backup name.
 
-
-def recorded_namespace(store: ObjectStore, folder: str) -> str:
-    """Return the namespace that the records in the folder of a backup name; empty if it has no record.
+    Both are empty if it has no record, and the repository is if an earlier version began the backup.
 
     Raise if one is damaged.
     """
     for file, kind in ((f"{folder}{MANIFEST}", Backup), (f"{folder}{BEGAN}", BackupStart)):
         try:
-            return kind.from_json(store.read(file), file).namespace
+            found = kind.from_json(store.read(file), file)
         except ObjectNotFoundError:  # not complete
             continue
-    return ""
+        return found.namespace, found.repository
+    return "", ""
 
 
 def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backup:

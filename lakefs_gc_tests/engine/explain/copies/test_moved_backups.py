@@ -157,19 +157,23 @@ def test_copies_beside_the_record_of_a_backup_are_found(place: Path, repository:
 
 @pytest.mark.parametrize("there", [f"lake-before/{MARK}", f"kept/lake/{MARK}", f"lake.2025/{MARK}"])
 def test_a_moved_backup_of_a_former_namespace_is_found(place: Path, there: str) -> None:
-    """The repository was in another bucket. No repository has that namespace any more."""
+    """The repository was in another bucket. Another repository may have that namespace now."""
     store = open_store(StoreLocation(place.as_uri()))
     back_up(place, KEY)
     key = f"lake/{MARK}/backup.json"
     backup = Backup.from_json(store.read(key), key)
-    store.put(key, replace(backup, namespace="s3://former/lake/").sealed().to_json())
+    former = replace(backup, namespace="s3://former/lake/")
+    store.put(key, former.sealed().to_json())
     move(place, there)
     [found] = copies_of(place)
     assert MARK in found
     settings, url = BackupSettings(url=place.as_uri()), "local://lake/"
     others = ["s3://former/"]
     assert find_backups(settings, "lake", [url], {KEY: ()}, others=others).of[KEY]
-    assert not find_backups(settings, "lake", [url], {KEY: ()}, others=["s3://former/lake/"]).of[KEY]
+    others = ["s3://former/lake/"]
+    assert find_backups(settings, "lake", [url], {KEY: ()}, others=others).of[KEY], "it names this repository"
+    store.put(f"{there}/backup.json", replace(former, repository="other").sealed().to_json())
+    assert not find_backups(settings, "lake", [url], {KEY: ()}, others=others).of[KEY]
 
 
 @pytest.fixture
