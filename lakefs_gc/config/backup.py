@@ -6,6 +6,9 @@ from pydantic import Field, field_validator
 
 from lakefs_gc.config.section import Section, checked_url
 
+MOST_DAYS = 1_000_000
+"""Of more, no time can be computed."""
+
 
 class BackupSettings(Section):
     """Verified copies of the objects that a sweep deletes, so that they can be restored."""
@@ -24,11 +27,13 @@ class BackupSettings(Section):
     keep_days: float = Field(
         default=30.0,
         gt=0,
+        le=MOST_DAYS,
         description="Days that a backup is kept after the sweep of its mark. For a mark that was never approved, the "
         "days count from the backup itself, or from when a pruning notices that another tool deleted objects of it. "
         "Expired backups are removed at the end of the next backup, or by `lakefs-gc backups --prune`, if their mark "
         "still exists. A smaller value frees space earlier and leaves less time to notice a wrong deletion. It is for "
-        "new backups only: one stays for at least the days that it was made with.",
+        "new backups only: one stays for at least the days that it was made with. At most 1,000,000 (2,700 years): the "
+        "times of more days cannot be computed.",
     )
     copies_at_once: int = Field(
         default=8,

@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import chain, islice
 
+from lakefs_gc.config.backup import MOST_DAYS
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.backups.location import ListedBackup, list_backups, repositories_in
 from lakefs_gc.engine.records.backups.manifest import BackupPaths, BackupStart
@@ -42,7 +43,6 @@ from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, 
 logger = logging.getLogger(__name__)
 
 _DELETES_AT_ONCE = 1000
-_MOST_DAYS = 1_000_000  # of more, no time can be computed
 _DELETE_IT = "If you no longer need this backup, delete its folder in the backup location"
 
 
@@ -198,7 +198,7 @@ def _keep_of(store: ObjectStore, listed: ListedBackup, keep_days: float) -> time
         noted = BackupStart.from_json(store.read(listed.paths.began), listed.paths.began).keep_days
     except ObjectNotFoundError:
         noted = None
-    return timedelta(days=min(max(keep_days, listed.keep_days, noted or 0), _MOST_DAYS))
+    return timedelta(days=min(max(keep_days, listed.keep_days, noted or 0), MOST_DAYS))
 
 
 def _kept_since(listed: ListedBackup, made_at: datetime, open_namespace: Callable[[str], ObjectStore]) -> _Look | None:

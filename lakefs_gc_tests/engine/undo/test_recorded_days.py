@@ -56,6 +56,9 @@ def test_a_backup_that_was_begun_again_is_kept_for_its_days(
     _, mark = backed_up(spark, repository, place)
     begin_backup(place.store, mark, dict(mark.run["server"]), utc_now, YEAR)
     assert place.manifest_of(mark).keep_days == DAYS
+    # That one was killed. The next one continues it, also by a machine whose settings say 30 days.
+    note, _ = begin_backup(place.store, mark, dict(mark.run["server"]), utc_now, DAYS)
+    assert note.keep_days == YEAR
     assert pruned(place, repository, YEAR - 1) == []
     assert pruned(place, repository, YEAR + 1) == [mark.mark_id]
 

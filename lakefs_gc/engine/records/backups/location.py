@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from lakefs_gc.config import REPOSITORY_NAME, BackupSettings, Settings
-from lakefs_gc.engine.records.backups.manifest import BEGAN, MANIFEST, Backup, BackupPaths, BackupStart
+from lakefs_gc.engine.records.backups.manifest import BEGAN, MANIFEST, Backup, BackupPaths, BackupStart, noted_start
 from lakefs_gc.engine.records.backups.removal import refuse_removal
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import overlaps
@@ -196,7 +196,7 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
         files = store.stat_many([paths.manifest, paths.began])
         problem = error.message if paths.manifest in files else "not complete"
         began = files[paths.began].last_modified if paths.began in files else None
-        start = _noted_start(store, paths) if began else None
+        start = noted_start(store, paths) if began else None
         unfinished = ListedBackup(paths.repository, paths.mark_id, began, 0, 0, "", "", problem)
         if not start:
             return unfinished
@@ -274,7 +274,8 @@ def begin_backup(
     """Write the note that a backup of a mark has begun, by which it is not pruned now, and later if it does not end.
 
     Return the note, and the manifest if the mark has a complete backup. ``server`` is the ``ServerIdentity`` as JSON. A
-    backup that is continued is kept for as many days as it was begun with, if ``keep_days`` are fewer.
+    backup that is continued is kept for as many days as it was begun with, or is being made with by another process, if
+    ``keep_days`` are fewer.
 
     Raises ``BackupError`` if the folder has a backup of another mark, or of an unknown one. Marks of lakeFS's client
     may have the same id: on two servers, or because a setting (``lakefs.gc.mark_id``) names them all alike. Also raises
@@ -288,9 +289,12 @@ def begin_backup(
             remedy="Move that folder out of the folder of the repository, or set backup.url to a location that only "
             "this server uses. Then back up again",
         )
-    days = max(keep_days, (found.keep_days if found else None) or 0)
+    noted = noted_start(store, paths)
+    days = max([keep_days, *(record.keep_days or 0 for record in (found, noted) if record)])
     note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository, server, days)
-    store.put(paths.began, note.to_json())
+    if not store.put(paths.began, note.to_json(), if_absent=not found and not noted):
+        # Another process has begun one since we looked. Its mark may have this id on another server.
+        return begin_backup(store, mark, server, now, keep_days)
     refuse_removal(store, paths)
     return note, found if isinstance(found, Backup) else None
 

@@ -25,10 +25,11 @@ from typing import Any
 
 from lakefs_gc.config import REPOSITORY_NAME
 from lakefs_gc.engine.records.mark import MarkPart
-from lakefs_gc.errors import BackupError, LakeFSGCError
+from lakefs_gc.errors import BackupError, CorruptFileError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.formats.durable_record import DurableRecord, SealedRecord, Time, record
 from lakefs_gc.formats.ids import is_run_id
 from lakefs_gc.formats.report import report_paths
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.local_folder import TEMPORARY
 
 COPIED = "copied"
@@ -198,6 +199,14 @@ class BackupStart(DurableRecord):
     def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
         """Return the fields. A note of version 1 names no repository and no server, and none before 3 ``keep_days``."""
         return _unknown(version, {"repository": "", "server": None}) | content
+
+
+def noted_start(store: ObjectStore, paths: BackupPaths) -> BackupStart | None:
+    """Return the note of the begin of a backup; None if there is none, or only a damaged one."""
+    try:
+        return BackupStart.from_json(store.read(paths.began), paths.began)
+    except (ObjectNotFoundError, CorruptFileError):
+        return None
 
 
 def _unknown(version: int, since_version_2: dict[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,10 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths, BackupStart
+from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths, BackupStart, noted_start
 from lakefs_gc.engine.records.backups.removal import notes_of_removals, refuse_removal
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.storage.base import ObjectStore
@@ -77,7 +78,10 @@ class Renewal:
             raise
 
     def _write(self) -> None:
-        self._store.put(self._paths.began, self._note.to_json())
+        # Another process may back the mark up, too, and keep it for longer. It has one note for both.
+        noted = noted_start(self._store, self._paths)
+        days = max(self._note.keep_days or 0, (noted.keep_days if noted else None) or 0)
+        self._store.put(self._paths.began, replace(self._note, keep_days=days).to_json())
 
     def _refuse_removed(self) -> None:
         """Raise ``BackupError`` if a pruning may have taken this backup for expired since the note was written."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.records.backups.location import find_backup, open_backup_location, read_backup
-from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.records.backups.location import begin_backup, find_backup, open_backup_location, read_backup
+from lakefs_gc.engine.records.backups.manifest import BackupPaths, noted_start
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, ConfigurationError, LakeFSGCError, MarkError, ObjectNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.complete_backup import write_complete_backup
@@ -33,6 +37,30 @@ def test_a_backup_is_found_by_its_mark_alone(store: ObjectStore) -> None:
     with pytest.raises(BackupError, match="2 repositories have a complete backup of mark m1"):
         find_backup(store, "m1")
     assert find_backup(store, "m1", "other") == other
+
+
+def test_two_servers_do_not_begin_backups_of_one_id_at_the_same_moment(store: ObjectStore) -> None:
+    """Marks of lakeFS's client may have the same id (lakefs.gc.mark_id). Both would have copied, and one was told."""
+
+    def begin(place: ObjectStore, server: str) -> None:
+        mark: Any = SimpleNamespace(
+            repository="lake", mark_id="nightly", namespace=f"s3://{server}/", digest="sha256:0"
+        )
+        begin_backup(place, mark, {"endpoint_url": server}, utc_now, 30)
+
+    class Later(LocalStore):
+        """What it reads is from before the other server began."""
+
+        def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+            if not store.stat_many([key]):
+                begin(store, "prod")
+            return super().put(key, data, if_absent=if_absent)
+
+    with pytest.raises(BackupError, match="its namespace is s3://prod/, not s3://staging/"):
+        begin(Later(store.location), "staging")
+    noted = noted_start(store, BackupPaths("lake", "nightly"))
+    assert noted is not None
+    assert noted.server == {"endpoint_url": "prod"}
 
 
 def test_a_backup_that_was_moved_is_not_taken_for_another(store: ObjectStore) -> None:
