@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from lakefs_gc.engine.records.backups.manifest import Backup, BackupPaths, BackupStart, noted_start
 from lakefs_gc.engine.records.backups.removal import notes_of_removals, refuse_removal
-from lakefs_gc.errors import BackupError, LakeFSGCError
+from lakefs_gc.errors import BackupError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -62,20 +62,43 @@ class Renewal:
         refuse_removal(self._store, self._paths)
 
     def complete(self, manifest: Backup) -> None:
-        """Write the manifest. Raise ``BackupError``, without one, if copies may have been removed since ``last``."""
+        """Write the manifest. Raise ``BackupError``, without one, if copies may have been removed since ``last``.
+
+        If that is unknown, because a store does not answer, raise its error and bring the earlier manifest back, if
+        there was one: nothing shows that its copies are gone.
+        """
+        try:
+            before = self._store.read(self._paths.manifest)
+        except ObjectNotFoundError:
+            before = None
         self._refuse_removed()
         self._store.put(self._paths.manifest, manifest.to_json())
         try:
             self._refuse_removed()
-        except LakeFSGCError:
-            failed = [deletion.error for deletion in self._store.delete_many([self._paths.manifest]) if deletion.error]
-            if failed:
-                logger.error(
-                    "delete %s: the backup is not complete, and this file says it is. It cannot be deleted: %s",
-                    f"{self._store.location.folder_url}{self._paths.manifest}",
-                    failed[0],
-                )
+        except BackupError:
+            self._delete_manifest()
             raise
+        except LakeFSGCError:
+            if before is None:
+                self._delete_manifest()
+            else:
+                self._bring_back(before)
+            raise
+
+    def _delete_manifest(self) -> None:
+        failed = [deletion.error for deletion in self._store.delete_many([self._paths.manifest]) if deletion.error]
+        if failed:
+            logger.error(
+                "delete %s: the backup is not complete, and this file says it is. It cannot be deleted: %s",
+                f"{self._store.location.folder_url}{self._paths.manifest}",
+                failed[0],
+            )
+
+    def _bring_back(self, before: bytes) -> None:
+        try:
+            self._store.put(self._paths.manifest, before)
+        except LakeFSGCError as error:  # the first error says what to do
+            logger.error("the earlier content of %s cannot be written again: %s", self._paths.manifest, error.message)
 
     def _write(self) -> None:
         # Another process may back the mark up, too, and keep it for longer. It has one note for both.
