@@ -12,12 +12,15 @@ from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import SafetyError, ServerError, ServerUnavailableError
 from lakefs_gc.storage.base import ObjectStore
 
+_NO_SUCH_CALL = 404
+
 
 def refuse_mirror(context: RunContext, repository: str, store: ObjectStore, again: str) -> None:
     """Raise ``SafetyError`` unless ``store`` is where the server keeps a repository, as ``refuse_other_store`` does.
 
-    Of a server without the call (lakeFS before 1.25), the store must have a list that it writes now, which it does only
-    for a repository with retention rules. ``again`` says what to repeat: nothing was copied.
+    Of a server without the call (404: lakeFS before 1.25), the store must have a list that it writes now, which it does
+    only for a repository with retention rules. That proves less: replication takes the list to a mirror, too. So a
+    server that refuses the call (403) does not prove its store. ``again`` says what to repeat: nothing was copied.
     """
     try:
         refuse_other_store(context.server, repository, store)
@@ -28,7 +31,17 @@ def refuse_mirror(context: RunContext, repository: str, store: ObjectStore, agai
             **error.facts,
         ) from error
     except SafetyError as error:
-        if not isinstance(error.__cause__, ServerError) or not _has_list_of_now(context, repository, store):
+        cause = error.__cause__
+        if not isinstance(cause, ServerError):
+            raise
+        if cause.facts.get("status") != _NO_SUCH_CALL:
+            raise SafetyError(
+                f"Whether {store.location.folder_url} is the store of lakeFS at {context.server.endpoint_url} is "
+                f"unknown, because the server refuses to read a file of the repository: {cause.message}",
+                remedy="Grant the user fs:ReadRepository and fs:ListObjects for the repository, also at a gateway "
+                f"before lakeFS. Then {again}: nothing was copied",
+            ) from error
+        if not _has_list_of_now(context, repository, store):
             raise
 
 

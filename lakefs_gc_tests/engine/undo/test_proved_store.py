@@ -99,6 +99,20 @@ def test_an_older_server_shows_its_store_by_the_list_that_it_writes(undo: Undo, 
     assert undo.place.copies(undo.mark) == {KEY: b"only here"}
 
 
+def test_a_server_that_refuses_the_call_does_not_show_its_store_by_a_list(undo: Undo, proxy: LakeFSProxy) -> None:
+    """Replication takes the list to a mirror, so it is proof only where there is nothing better."""
+    undo.repository.put("committed")
+    undo.repository.commit()
+    undo.repository.keep_days(10_000)
+    undo.back_up(undo.repository.location)
+    server = spoiled(proxy, undo.repository, 403, b'{"message":"not permitted"}')
+    for begin in (undo.back_up, undo.restore):
+        with pytest.raises(SafetyError, match="is unknown, because the server refuses to read a file") as refused:
+            begin(undo.repository.location, server)
+        assert refused.value.remedy.startswith("Grant the user fs:ReadRepository and fs:ListObjects")
+    assert not notes(undo.repository.store, undo.mark.mark_id)
+
+
 @pytest.mark.parametrize("begin", ["back_up", "restore"])
 def test_without_the_server_nothing_begins(undo: Undo, proxy: LakeFSProxy, begin: str) -> None:
     undo.back_up(undo.repository.location)

@@ -263,4 +263,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/forecast/test_forecast.py",
         "another_folder",
     ),
+    never(
+        12,
+        "a server that refuses to read a file does not show its store by a list",
+        "engine/undo/proved_store.py",
+        'cause.facts.get("status") != _NO_SUCH_CALL',
+        "engine/undo/test_proved_store.py",
+        "refuses_the_call",
+    ),
 )
