@@ -44,16 +44,19 @@ def _listed(store: ObjectStore, folder: str, keys: list[str]) -> dict[str, Objec
     listed: dict[str, ObjectInfo] = {}
     wanted, in_order = set(keys), [key.encode() for key in keys]
     passed = sparse = 0
+    read = ""  # the last name that a page has shown
     while len(keys) - passed >= _MIN_KEYS_PER_PAGE and sparse < _SPARSE_PAGES:
-        # Listing starts after this text: a key without its last character sorts shortly before the key.
-        start = keys[passed][:-1]
+        # Listing starts after this text: a key without its last character sorts shortly before the key. Not before
+        # what was read: where names differ in length (part-2, part-10000), the same pages would come again, for ever.
+        start = max(keys[passed][:-1], read, key=str.encode)
         for page in store.pages(folder, start_after=start if start > folder else ""):
             shown = _shown(page, wanted)
             listed |= shown
             sparse = sparse + 1 if len(shown) < _MIN_KEYS_PER_PAGE else 0
             names = page.objects.column("address")
             if len(names):
-                passed = bisect_right(in_order, names[-1].as_py().encode())
+                read = max(read, names[-1].as_py(), key=str.encode)
+                passed = bisect_right(in_order, read.encode())
             if sparse or passed == len(keys):
                 break
         else:

@@ -82,6 +82,14 @@ def test_a_page_with_few_keys_does_not_end_the_listing(server: FaultyS3, store: 
     assert requests(server) == {"ListObjectsV2": 2}
 
 
+def test_no_page_is_read_twice(server: FaultyS3, store: ObjectStore) -> None:
+    """Names of several lengths: what comes before ``part-10000`` without its last character was read long before."""
+    fill(server, *(f"data/s/part-{number}" for number in range(30_000)))
+    keys = [f"data/s/part-{number}" for number in (*range(2, 10), *range(30, 50), *range(10_000, 10_030))]
+    assert existing_objects(store, sorted(keys), concurrency=4).keys() == set(keys)
+    assert requests(server)["ListObjectsV2"] <= 31
+
+
 def test_a_listing_that_omits_a_key_only_costs_a_request(server: FaultyS3, store: ObjectStore) -> None:
     keys = [f"data/s/{number:04}" for number in range(100)]
     fill(server, *keys)
