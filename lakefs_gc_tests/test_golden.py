@@ -33,6 +33,7 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.golden import LARGE, scenario, scenarios
 from lakefs_gc_tests.golden.replay import ReplayServer
@@ -49,6 +50,7 @@ class Recording:
     """A recording, its store restored, and settings that reach it."""
 
     folder: Path
+    store: StoreLocation
     expected: dict[str, Any]
     settings: Settings
 
@@ -65,14 +67,15 @@ def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Recording:
     work_url = (tmp_path / "work").as_uri()
     if store_kind == "local":
         restore_to_folder(folder, tmp_path / "store")
-        mounts = {namespace: (tmp_path / "store").as_uri() + "/"}
-        return Recording(folder, expected, Settings(mounts=mounts, work_url=work_url))
+        store = StoreLocation((tmp_path / "store").as_uri())
+        mounts = {namespace: store.folder_url}
+        return Recording(folder, store, expected, Settings(mounts=mounts, work_url=work_url))
     if name in LARGE and not os.environ.get(_BIG_ON_S3):
         pytest.skip(f"uploading {name} object by object takes minutes; set {_BIG_ON_S3} to run it")
     server: SeaweedFS = request.getfixturevalue("s3_server")
     request.getfixturevalue("s3_namespace")  # sets the environment
     _restore_once(server, folder, namespace.removeprefix(f"s3://{_BUCKET}/"))
-    return Recording(folder, expected, Settings(work_url=work_url))
+    return Recording(folder, StoreLocation(namespace), expected, Settings(work_url=work_url))
 
 
 def _restore_once(server: SeaweedFS, folder: Path, prefix: str) -> None:
@@ -99,7 +102,7 @@ def test_marks_what_the_oracle_says(
     spark_config: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    replay, expected = ReplayServer(recording.folder), recording.expected
+    replay, expected = ReplayServer(recording.folder, recording.store), recording.expected
     settings = recording.settings.model_copy(update={"spark": spark_config})
     if recording.folder.name in LARGE:
         # Its objects have no contents, so their MD5s would prove no ETag, and all of them would be kept unverified.
@@ -153,7 +156,10 @@ def test_an_older_cutoff_keeps_what_is_newer(
     mounts = {expected["storage_namespace"].rstrip("/") + "/": (tmp_path / "store").as_uri() + "/"}
     settings = Settings(mounts=mounts, work_url=(tmp_path / "work").as_uri(), spark=spark_config)
     run_key = f"{expected['repository']}/golden"
-    with ReplayServer(folder).serving() as url, GCSession.open(settings) as session:
+    with (
+        ReplayServer(folder, StoreLocation((tmp_path / "store").as_uri())).serving() as url,
+        GCSession.open(settings) as session,
+    ):
         server = connect_to_lakefs(url)
         session.mark(run_key, min_age_hours=0, unsafe_min_age=True)
         place = Workspace(settings.work_url)

@@ -15,6 +15,8 @@ import re
 LEAST_VERSION = (0, 111, 0)
 LEAST_VERSION_TEXT = "0.111"
 
+_METADATA_FILES = (1, 25, 0)
+
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?![\d.])")
 _SANDBOX = "lakefs-gc-sandbox-"
 
@@ -24,7 +26,16 @@ def is_new_enough(version: str) -> bool | None:
 
     True for the embedded server, which has every call.
     """
+    return _is_at_least(version, LEAST_VERSION)
+
+
+def has_metadata_files(version: str) -> bool | None:
+    """Return whether a server has the call that reads a file below ``_lakefs/``; None as ``is_new_enough``."""
+    return _is_at_least(version, _METADATA_FILES)
+
+
+def _is_at_least(version: str, least: tuple[int, int, int]) -> bool | None:
     if version.startswith(_SANDBOX):
         return True
     match = _VERSION.match(version)
-    return None if match is None else tuple(map(int, match.groups())) >= LEAST_VERSION
+    return None if match is None else tuple(map(int, match.groups())) >= least

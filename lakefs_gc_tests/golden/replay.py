@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow.parquet as pq
 
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 
 _API = "/api/v1"
+_METADATA_FILE = "/metadata/object/range/"
 # The exchanges of a collection are the last in a recording, and begin with this one.
 _FIRST_NOTE = "get GC rules"
 
@@ -29,16 +32,17 @@ Answer = tuple[int, str]
 class ReplayServer:
     """Answers as recorded: the same question in the same order gets the same answers, the last one for ever.
 
-    What a recording has as files (branches, commits, the repository) is answered from those.  ``unanswered`` has the
-    questions that the recording knows nothing of, which got a 500.
+    What a recording has as files (branches, commits, the repository) is answered from those, and files of the
+    namespace from its restored ``store``.  ``unanswered`` has the questions that the recording knows nothing of, which
+    got a 500.
     """
 
-    def __init__(self, scenario: Path) -> None:
+    def __init__(self, scenario: Path, store: StoreLocation) -> None:
         self.unanswered: list[str] = []
         self.asked: list[str] = []
         self._lock = threading.Lock()
         self._answers: dict[Question, list[Answer]] = defaultdict(list)
-        self._scenario = scenario
+        self._scenario, self._store = scenario, store
         self._shown: dict[str, dict[str, Any]] = {}
         self._paths: dict[str, list[str]] = {}
         self._changes: dict[str, list[dict[str, Any]]] = {}
@@ -70,6 +74,9 @@ class ReplayServer:
             if method == "GET" and parts.path.endswith("/diff"):
                 query = dict(parse_qsl(parts.query))
                 return 200, json.dumps(self._diff(parts.path.split("/")[-2], query))
+            if method == "GET" and _METADATA_FILE in parts.path:
+                name = unquote(parts.path.partition(_METADATA_FILE)[2])
+                return 200, open_store(self._store).read(f"_lakefs/{name}").decode()
             found = self._from_files(method, parts.path, dict(parse_qsl(parts.query)))
             if found is None:
                 self.unanswered.append(f"{method} {url} {body}")

@@ -55,9 +55,14 @@ class CommitReadings:
         return self.graph is not None and self.graph.complete
 
     def named_metaranges(self) -> Mapping[str, str]:
-        """Return metarange id to commit id for the commits that were read; of heads and some if they are too many."""
+        """Return metarange id to commit id for the commits that were read.
+
+        If they are too many, for those of heads and tags, and for some others.
+        """
+        server, run = self._context.server, self._run
         graph = CommitGraph(0, complete=False) if self.graph is None else self.graph
-        return named_metaranges(self._context.server, self._run, graph, self.heads.values())
+        tags = () if graph.complete else dict(server.tags(run.repository)).values()
+        return named_metaranges(server, run, graph, [*self.heads.values(), *tags])
 
     def read_since(self, heads: Heads, staged: Dataset) -> list[Dataset]:
         """Read what the rules retain now, with these heads, and did not at the last reading of commits.

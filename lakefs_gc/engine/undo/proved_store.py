@@ -6,19 +6,17 @@ and what is restored there is not in lakeFS.
 
 from __future__ import annotations
 
-from lakefs_gc.engine.collect.references.store_of_server import refuse_other_store
+from lakefs_gc.engine.collect.references.store_of_server import lacks_call, refuse_other_store
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import SafetyError, ServerError, ServerUnavailableError
 from lakefs_gc.storage.base import ObjectStore
 
-_NO_SUCH_CALL = 404
-
 
 def refuse_mirror(context: RunContext, repository: str, store: ObjectStore, again: str) -> None:
     """Raise ``SafetyError`` unless ``store`` is where the server keeps a repository, as ``refuse_other_store`` does.
 
-    Of a server without the call (404: lakeFS before 1.25), the store must have a list that it writes now, which it does
+    Of a server without the call (lakeFS before 1.25), the store must have a list that it writes now, which it does
     only for a repository with retention rules. That proves less: replication takes the list to a mirror, too. So a
     server that refuses the call (403) does not prove its store. ``again`` says what to repeat: nothing was copied.
     """
@@ -34,7 +32,7 @@ def refuse_mirror(context: RunContext, repository: str, store: ObjectStore, agai
         cause = error.__cause__
         if not isinstance(cause, ServerError):
             raise
-        if cause.facts.get("status") != _NO_SUCH_CALL:
+        if not lacks_call(context.server, cause):
             raise SafetyError(
                 f"Whether {store.location.folder_url} is the store of lakeFS at {context.server.endpoint_url} is "
                 f"unknown, because the server refuses to read a file of the repository: {cause.message}",

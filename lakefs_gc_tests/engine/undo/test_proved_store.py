@@ -83,11 +83,15 @@ def spoiled(proxy: LakeFSProxy, repository: LakeRepository, status: int, body: b
     return LakeFSClient(credentials, sleep=lambda _: None)
 
 
-def test_an_older_server_shows_its_store_by_the_list_that_it_writes(undo: Undo, proxy: LakeFSProxy) -> None:
+@pytest.mark.parametrize("status", [404, 500])
+def test_an_older_server_shows_its_store_by_the_list_that_it_writes(
+    undo: Undo, proxy: LakeFSProxy, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     """Before lakeFS 1.25, it has no call for files. Without retention rules, it writes no list."""
+    monkeypatch.setattr(LakeFSClient, "version", lambda _: "1.24.0")
     undo.repository.put("committed")
     undo.repository.commit()
-    server = spoiled(proxy, undo.repository, 404, b'{"message":"invalid API endpoint"}')
+    server = spoiled(proxy, undo.repository, status, b'{"message":"invalid API endpoint"}')
     with pytest.raises(SafetyError, match="may be another one") as refused:
         undo.back_up(undo.repository.location, server)
     assert "set a retention rule" in refused.value.remedy
@@ -99,13 +103,16 @@ def test_an_older_server_shows_its_store_by_the_list_that_it_writes(undo: Undo, 
     assert undo.place.copies(undo.mark) == {KEY: b"only here"}
 
 
-def test_a_server_that_refuses_the_call_does_not_show_its_store_by_a_list(undo: Undo, proxy: LakeFSProxy) -> None:
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_server_that_refuses_the_call_does_not_show_its_store_by_a_list(
+    undo: Undo, proxy: LakeFSProxy, status: int
+) -> None:
     """Replication takes the list to a mirror, so it is proof only where there is nothing better."""
     undo.repository.put("committed")
     undo.repository.commit()
     undo.repository.keep_days(10_000)
     undo.back_up(undo.repository.location)
-    server = spoiled(proxy, undo.repository, 403, b'{"message":"not permitted"}')
+    server = spoiled(proxy, undo.repository, status, b'{"message":"not permitted"}')
     for begin in (undo.back_up, undo.restore):
         with pytest.raises(SafetyError, match="is unknown, because the server refuses to read a file") as refused:
             begin(undo.repository.location, server)

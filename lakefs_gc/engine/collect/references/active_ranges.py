@@ -122,7 +122,7 @@ def active_ranges(
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = in_arrow(csv, _read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(context, run, rules, listed, graph)
-    _keep(context, run, graph, named_metaranges(server, run, graph, heads_after.values()) if must_exist else None)
+    _keep(context, run, graph, _metaranges_of_refs(run, server, graph, heads_after) if must_exist else None)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
     facts["protections"], facts[LATER_BRANCHES] = protections, later_branches(context, run, uncommitted)
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)

@@ -15,6 +15,7 @@ from uuid import uuid4
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.errors import SafetyError, ServerError, ServerUnavailableError, StorageError
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.server_version import has_metadata_files
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore
     except ServerError as error:
         if isinstance(error, ServerUnavailableError) and error.facts.get("status") != 404:
             raise
-        if has_list and error.facts.get("status") == 404:
+        if has_list and lacks_call(server, error):
             return
         raise SafetyError(
             f"{where} may be another one than {store.location.folder_url}: a file that was written to show that cannot "
@@ -51,6 +52,11 @@ def refuse_other_store(server: LakeFSClient, repository: str, store: ObjectStore
             remedy="Check that LAKECTL_SERVER_ENDPOINT_URL and the store (endpoint, credentials, mounts) are of the "
             "same installation, then start a new run",
         )
+
+
+def lacks_call(server: LakeFSClient, error: ServerError) -> bool:
+    """Return whether a server has read no file because it does not have the call. Of later ones, a 404 is a proxy's."""
+    return error.facts.get("status") in (404, 500) and has_metadata_files(server.version()) is False
 
 
 def is_store_of_server(server: LakeFSClient, repository: str, store: ObjectStore) -> bool:

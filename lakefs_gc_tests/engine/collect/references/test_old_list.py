@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,34 @@ def test_a_mark_with_a_protected_path_refuses(
         collector.materialize("kept")
     collector.materialize("kept")
     assert collector.addresses("kept") == {"data/s/audited"}
+
+
+@pytest.mark.parametrize("is_look", [False, True], ids=["a mark", "a look"])
+def test_of_too_many_commits_those_of_tags_are_asked_for(
+    spark: SparkSession, in_s3: LakeRepository, old_lists: OldLists, is_look: bool
+) -> None:
+    repository = in_s3
+    repository.keep_days(10)
+    for age_days in (4, 3):
+        repository.put(f"of-{age_days}")
+        repository.commit(age_days=age_days)
+    late = repository.put_stray("data/s/late")
+    collector = Collector(spark, repository, safety=AUDITED.model_copy(update={"max_commits": 2}))
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {late}
+    old_lists.note()
+    repository.branch("with-audit")
+    repository.stage("audit/a", late, branch="with-audit", size_bytes=5)
+    repository.tag("release", repository.commit(branch="with-audit", age_days=40))
+    repository.delete_branch("with-audit")
+    if is_look:
+        asks: Callable[[], object] = partial(collector.sweep, mark, overrides=[SERVER_LIST_IS_COMPLETE])
+    else:
+        collector.collect(until="missing")
+        asks = partial(collector.materialize, "kept")
+    with old_lists.of(repository), pytest.raises(StorageError, match=NAMED):
+        asks()
+    assert late in repository.objects()
 
 
 @in_large_runs_in_ci
