@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, active_ranges, metaranges_so_far
 from lakefs_gc.engine.collect.references.old_list import metarange_ids, refuse_old_list
 from lakefs_gc.engine.records.check import SERVER_LIST_IS_COMPLETE
+from lakefs_gc.engine.run import RunContext
 from lakefs_gc.errors import ObjectNotFoundError, StorageError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
@@ -60,6 +61,14 @@ class OldLists:
         faults.append(list_as_then)
         yield
         faults.remove(list_as_then)
+
+
+class OneProcess(Collector):
+    """The stages of a mark have one context, so later ones know what earlier ones have read."""
+
+    @cached_property
+    def context(self) -> RunContext:
+        return self.context_with()
 
 
 @pytest.fixture
@@ -170,7 +179,7 @@ def test_of_too_many_commits_those_of_tags_are_asked_for(
         repository.put(f"of-{age_days}")
         repository.commit(age_days=age_days)
     late = repository.put_stray("data/s/late")
-    collector = Collector(spark, repository, safety=AUDITED.model_copy(update={"max_commits": 2}))
+    collector = OneProcess(spark, repository, safety=AUDITED.model_copy(update={"max_commits": 2}))
     mark = collector.collect_and_mark()
     assert marked(repository, mark) == {late}
     old_lists.note()
