@@ -68,23 +68,37 @@ def refuse_other_workers(spark: SparkSession, witness: Witness, store: ObjectSto
     """
     with driver_errors():
         rows = spark.range(0, tasks, 1, tasks).mapInArrow(_write_echoes(witness), "key string").collect()
-    keys = [row["key"] for row in rows]
+    _refuse_unseen([row["key"] for row in rows], store, "Spark's workers write")
+
+
+def refuse_replica(witness: Witness, writes: ObjectStore, reads: ObjectStore) -> None:
+    """Raise ``StorageError`` unless a client that ``writes`` and one that ``reads`` see the files of each other."""
+    witness.refuse_other(writes)
+    _refuse_unseen(_echoes(witness, writes, 1), reads, "A new client of this process writes")
+
+
+def _refuse_unseen(keys: list[str], store: ObjectStore, who: str) -> None:
     missing = sorted(set(keys) - store.stat_many(keys).keys())
     store.delete_many(keys)
     if missing or not keys:
         raise StorageError(
-            f"Spark's workers write to another store than {store.location.folder_url} of this process, to which its "
-            f"files are copied: {missing[0] if missing else 'no file of theirs'} is not there",
-            remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the run. Then "
-            "start the same command again: these workers deleted nothing",
+            f"{who} to another store than {store.location.folder_url} of this run, of which it may be a replica: "
+            f"{missing[0] if missing else 'no file of theirs'} is not there",
+            remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the run, and "
+            "change none of them during a run. Then start the same command again: nothing was deleted there",
         )
+
+
+def _echoes(witness: Witness, store: ObjectStore, count: int) -> list[str]:
+    """Write files, and return their keys."""
+    keys = [f"{witness.key}-{uuid4().hex}" for _ in range(count)]
+    for key in keys:
+        store.put(key, witness.content)
+    return keys
 
 
 @worker
 def _write_echoes(batches: Batches, witness: Witness) -> Batches:
     for batch in batches:
-        store = witness.open_store()
-        keys = [f"{witness.key}-{uuid4().hex}" for _ in range(batch.num_rows)]
-        for key in keys:
-            store.put(key, witness.content)
+        keys = _echoes(witness, witness.open_store(), batch.num_rows)
         yield pa.record_batch([pa.array(keys, pa.string())], names=["key"])

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
-from lakefs_gc.engine.spark.witness import Witness
+from lakefs_gc.engine.spark.witness import Witness, refuse_replica
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, Deadline, StoreClock
 from lakefs_gc.errors import CorruptFileError, StorageError
@@ -96,7 +96,12 @@ def delete_objects_here(batches: Batches, task: DeleteTask, stopped: threading.E
 
     With a client of its own: the limit of requests is one of this pass, and so are requests that hang.
     """
-    yield from _delete(batches, task, open_store(task.store), Pace(task.pacing.chunks_at_once), stopped)
+    namespace = open_store(task.store)
+    namespace.limit_requests(task.pacing.requests_per_second)  # which may make a new client
+    refuse_move()
+    of_look = worker_store(task.store)
+    refuse_replica(task.witness, namespace, of_look)
+    yield from _delete(batches, task, namespace, Pace(task.pacing.chunks_at_once), stopped)
 
 
 def _delete(

@@ -249,6 +249,32 @@ def test_a_machine_with_the_ledger_of_another_store_ends_the_sweep(
         Collector(spark, in_s3).sweep(mark, small=False)
 
 
+def replicate(moving: Moving) -> None:
+    """Copy what the first server has, and not what it deletes, to the second one from now on."""
+    replicated = set[str]()
+
+    def copy(request: Request) -> None:
+        if "Credential=tenant-2/" in request.headers["authorization"]:
+            for key in moving.server.objects.keys() - replicated:
+                moving.copy.objects[key] = moving.server.objects[key]
+                moving.copy.written_at[key] = moving.server.written_at[key]
+                replicated.add(key)
+
+    moving.server.faults.insert(0, copy)
+
+
+def test_a_process_that_gets_to_a_replica_of_the_store_deletes_nothing(
+    spark: SparkSession, moving: Moving, in_s3: LakeRepository
+) -> None:
+    """The new client of the deletes sees there what the run has written. Nobody has read the references there."""
+    collector, garbage = mark_garbage(spark, in_s3)
+    replicate(moving)
+    with pytest.raises(StorageError, match="of which it may be a replica"):
+        sweep_and_move(collector, moving, "tenant", small=True)
+    assert any(key.endswith(garbage) for key in moving.copy.objects)
+    assert not deletes_of_objects(moving.copy)
+
+
 @pytest.mark.executors
 @pytest.mark.long(20)
 def test_machines_with_a_replica_of_the_store_delete_nothing(
@@ -257,16 +283,7 @@ def test_machines_with_a_replica_of_the_store_delete_nothing(
     """They see what the process of the run writes, and it sees nothing of theirs: nobody has read their references."""
     collector, garbage = mark_garbage(spark, in_s3)
     mark = collector.collect_and_mark()
-    replicated = set[str]()
-
-    def replicate(request: Request) -> None:
-        if "Credential=tenant-2/" in request.headers["authorization"]:
-            for key in moving.server.objects.keys() - replicated:
-                moving.copy.objects[key] = moving.server.objects[key]
-                moving.copy.written_at[key] = moving.server.written_at[key]
-                replicated.add(key)
-
-    moving.server.faults.insert(0, replicate)
+    replicate(moving)
     environment = spark.sparkContext.environment
     monkeypatch.setitem(environment, "AWS_ACCESS_KEY_ID", "tenant-2")
     monkeypatch.setitem(environment, "AWS_SECRET_ACCESS_KEY", "secret")

@@ -252,7 +252,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "    refuse_other_workers(context.spark, task.witness, worker_store(task.store), context.cores)\n",
         "",
         "engine/sweep/test_moved_stores.py",
-        "replica",
+        "machines_with_a_replica",
+    ),
+    Mutant(
+        12,
+        "the process of a small run deletes in no replica of the store",
+        "engine/sweep/deletion.py",
+        "    refuse_replica(task.witness, namespace, of_look)\n",
+        "",
+        "engine/sweep/test_moved_stores.py",
+        "gets_to_a_replica",
     ),
     Mutant(
         12,
