@@ -129,10 +129,11 @@ def endpoints_for_workers() -> dict[str, str]:
 
 
 @contextmanager
-def following(endpoints: Mapping[str, str]) -> Iterator[None]:
+def following(endpoints: Mapping[str, str], *, stays: bool = False) -> Iterator[None]:
     """In a worker, create clients only with the endpoints of the run whose task this is.
 
-    The generator of a task that failed may be closed only later, when the worker already has another task.
+    The generator of a task that failed may be closed only later, when the worker already has another task. Threads of
+    it may still create clients, so in a process that only has tasks, the endpoints stay (``stays``) until the next one.
     """
     global _of_run
     ours = dict(endpoints)
@@ -140,7 +141,7 @@ def following(endpoints: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        if _of_run is ours:
+        if _of_run is ours and not stays:
             _of_run = before
 
 

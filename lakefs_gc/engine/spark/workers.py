@@ -21,6 +21,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 
@@ -137,7 +138,8 @@ class _Task:
     def __call__(self, batches: Batches) -> Batches:
         _spare_modules()
         try:
-            with nullcontext() if self._endpoints is None else following(self._endpoints):
+            in_worker = TaskContext.get() is not None
+            with nullcontext() if self._endpoints is None else following(self._endpoints, stays=in_worker):
                 # In the process of a small run, nothing was carried.
                 proof = _proof_of_clients() if self._endpoints is None else self._proof
                 if proof is not None:

@@ -71,7 +71,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a task that ends late leaves the endpoints of the next one",
         "storage/endpoints.py",
-        "if _of_run is ours:",
+        "if _of_run is ours and not stays:",
         "if True:",
         "storage/test_endpoints.py",
         "ends_late",
