@@ -21,7 +21,7 @@ def put_newest(store: ObjectStore, folder: str, name: str, content: bytes) -> No
 
 
 def newest_in(store: ObjectStore, folder: str) -> frozenset[str]:
-    """Return the key of the newest record of a folder. None if there is none, or if an earlier version wrote it."""
+    """Return the key of the newest record of a folder; nothing if it has none, or if an earlier version wrote it."""
     try:
         return frozenset({folder + store.read(folder + NEWEST).decode(errors="replace")})
     except ObjectNotFoundError:

@@ -40,7 +40,7 @@ def refuse_deleted_meanwhile(
         raise RestoreIncompleteError(
             f"A sweep of mark {mark_id} has deleted objects during this restore, so objects that it found or restored "
             "may be gone: the mark was approved again meanwhile, or the sweep did not learn of the restore",
-            remedy="Make sure that nobody sweeps the mark, then restore again",
+            remedy="Wait until no sweep of the mark is running, then restore again",
         )
     if lost["objects"]:
         raise RestoreIncompleteError(
@@ -53,7 +53,7 @@ def refuse_deleted_meanwhile(
 
 @worker
 def _look_again(batches: Batches, originals: Witness) -> Batches:
-    """Yield the addresses at which there is no object."""
+    """Yield the addresses of the objects that do not exist any more."""
     namespace = originals.open_store()
     for batch in batches:
         for start in range(0, batch.num_rows, _LOOKED_UP_AT_ONCE):
