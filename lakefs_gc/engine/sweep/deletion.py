@@ -86,8 +86,10 @@ class DeleteTask:
 @worker
 def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
     """Delete the objects of a plan (columns ``PLAN``). Yields a row for each chunk. Columns: ``PROGRESS``."""
-    pace = _pace(task.store, task.pacing.chunks_at_once)
-    yield from _delete(batches, task, worker_store(task.store), pace, threading.Event())
+    namespace = worker_store(task.store)
+    namespace.limit_requests(task.pacing.requests_per_second)  # which may make a new client
+    refuse_move()
+    yield from _delete(batches, task, namespace, _pace(task.store, task.pacing.chunks_at_once), threading.Event())
 
 
 @worker
@@ -113,8 +115,6 @@ def _delete(
     matters. A bulk delete that has begun is completed, with its retries, while its ``DeleteWindow`` is open. Several
     chunks are deleted at once: more while that is faster, fewer when the store answers SlowDown.
     """
-    namespace.limit_requests(task.pacing.requests_per_second)  # which may make a new client
-    refuse_move()
     task.witness.refuse_other(namespace)
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
