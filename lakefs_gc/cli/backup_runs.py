@@ -109,6 +109,7 @@ def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
         "missing": result.missing,
         "without_copy": result.without_copy,
         "not_requested": result.not_requested,
+        "without_path": result.without_path,
         "record": result.record_url,
         "digest": result.digest,
         "errors": result.errors,

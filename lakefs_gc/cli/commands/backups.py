@@ -56,6 +56,11 @@ def restore(
         )
         if restored.without_copy:
             out.say(f"not in the backup, because they did not exist when it was made: {restored.without_copy}")
+        if restored.prefix and restored.not_requested:
+            out.say(
+                f"in the backup, but not restored, without the prefix: {restored.not_requested}; "
+                f"of these, in no metadata file, so that their path is unknown: {restored.without_path}"
+            )
         out.say(f"digest of the result: {restored.digest}, in {restored.record_url}")
         out.show_errors(restored.errors)
 

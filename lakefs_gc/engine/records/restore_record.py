@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from types import MappingProxyType
+from typing import Any
 
 from lakefs_gc.errors import BackupError
 from lakefs_gc.formats.durable_record import SealedRecord, Time, record
@@ -12,11 +14,14 @@ from lakefs_gc.formats.durable_record import SealedRecord, Time, record
 class RestoreRecord(SealedRecord):
     """The result of one restore. ``digest`` covers the rest.
 
-    ``backup_digest`` and ``mark_digest`` name what was restored. The numbers are those of ``RestoreResult``.
+    ``backup_digest`` and ``mark_digest`` name what was restored. The numbers are those of ``RestoreResult``;
+    ``without_path`` is None if an earlier version wrote the file.
     """
 
     kind = "the result of a restore"
+    current_version = 2
     version_keys = MappingProxyType({1: "format_version"})
+    schema_version: int = field(default=2, kw_only=True)
 
     mark_id: str
     repository: str
@@ -33,7 +38,13 @@ class RestoreRecord(SealedRecord):
     unreadable_metadata: int
     without_copy: int
     not_requested: int
+    without_path: int | None
     errors: tuple[dict[str, str | int], ...]
+
+    @classmethod
+    def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
+        """Return the fields. A result of version 1 does not have ``without_path``."""
+        return content if version > 1 else content | {"without_path": None}
 
     @classmethod
     def changed(cls, file: str) -> BackupError:

@@ -21,7 +21,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.references.commit_paths import commits_of, paths_in_commits
 from lakefs_gc.engine.records.backups.manifest import ALREADY_GONE, COPIED, Backup
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import (
@@ -38,6 +37,7 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worke
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
 from lakefs_gc.engine.undo.last_look import refuse_deleted_meanwhile
 from lakefs_gc.engine.undo.proved_store import refuse_mirror
+from lakefs_gc.engine.undo.requested import count_without_path, paths_of_copies, requested
 from lakefs_gc.engine.undo.restore_source import RestoreSource, refuse_pruning
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.undo.unfinished import remove_unfinished
@@ -94,6 +94,8 @@ class RestoreResult:
     - ``without_copy``: objects of the mark of which the backup has no copy, because they did not exist
     - ``not_requested``: objects of the backup outside the prefix. Without a prefix, the manifest of the backup counts
       them, and its contents do not list them
+    - ``without_path``: of these, the objects that no readable metadata file has: they were not committed, or the files
+      of their commits are gone. Their paths may have had the prefix
     """
 
     mark_id: str
@@ -106,6 +108,7 @@ class RestoreResult:
     unreadable_metadata: int = 0
     without_copy: int = 0
     not_requested: int = 0
+    without_path: int = 0
     prefix: str = ""
     errors: list[dict[str, str | int]] = field(default_factory=list)
     record_url: str = ""
@@ -179,9 +182,9 @@ def restore(
 ) -> RestoreResult:
     """Restore the objects of a backup: all, or those with a prefix.
 
-    ``prefix`` is a prefix of logical paths, as any commit shows them, or of physical addresses: an object that matches
-    either is restored. The datasets in the workspace are removed at the end. A sweep of the mark that is in progress
-    stops, and its approval becomes void.
+    ``prefix`` is a prefix of logical paths, as any metadata file has them, or of physical addresses: an object that
+    matches either is restored. The datasets in the workspace are removed at the end. A sweep of the mark that is in
+    progress stops, and its approval becomes void.
 
     Raises ``RestoreIncompleteError`` if something may have deleted objects during the restore, ``BackupError`` while a
     pruning may delete copies, and ``StorageError`` if a worker has another store at the namespace than this process.
@@ -202,10 +205,10 @@ def restore(
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = all_spellings(backup.namespace, store.url, source.server_folders)
-    commits_showing = paths_in_commits(context.compute, store, folders, commits_of(server, backup.repository), copies)
-    located = workspace.keep(spark, run_key, "restore_shown", StageOutput(commits_showing, began_at)).dataframe
-    where_shown = located.where(F.col("address").isNotNull())
-    wanted = _wanted(copies, where_shown, prefix)
+    paths = paths_of_copies(context, backup.repository, store, folders, copies, prefix)
+    located = workspace.keep(spark, run_key, "restore_shown", StageOutput(paths, began_at)).dataframe
+    known = located.where(F.col("address").isNotNull())
+    wanted = requested(copies, known, prefix)
     outcomes = wanted.repartition(cores * _TASKS_PER_CORE, "address").mapInArrow(
         _restore_objects(location, originals, backup.paths.objects), _OUTCOME_SQL
     )
@@ -214,8 +217,9 @@ def restore(
     with driver_errors():
         record_restored(there, originals, begun.records)
     result = _counted(backup, done, prefix)
+    result.without_path = count_without_path(copies, known, prefix)
     _count_unreadable_metadata(result, located)
-    _prove(result, done, where_shown, context.open_store(store), server)
+    _prove(result, done, known.where(F.col("commit_id").isNotNull()), context.open_store(store), server)
     # At the very end: what was proved may have been deleted since.
     refuse_deleted_meanwhile(there, originals, context.open_store(store), backup.mark_id, begun)
     with driver_errors():
@@ -223,14 +227,6 @@ def restore(
     _write_record(context.open_store(location), backup, result, prefix, context.clock())
     workspace.remove(run_key)
     return result
-
-
-def _wanted(copies: DataFrame, where_shown: DataFrame, prefix: str) -> DataFrame:
-    if not prefix:
-        return copies
-    by_path = where_shown.where(F.col("path").startswith(prefix)).select("address").distinct()
-    fits = F.col("address").startswith(prefix) | F.coalesce("by_path", F.lit(False))
-    return copies.join(by_path.withColumn("by_path", F.lit(True)), "address", "left").where(fits).drop("by_path")
 
 
 # -- in the workers -------------------------------------------------------------------------------------------
@@ -385,6 +381,7 @@ def _write_record(location: ObjectStore, backup: Backup, result: RestoreResult, 
         unreadable_metadata=result.unreadable_metadata,
         without_copy=result.without_copy,
         not_requested=result.not_requested,
+        without_path=result.without_path,
         errors=tuple(result.errors),
     ).sealed()
     key = f"{backup.paths.folder}restores/{at:%Y-%m-%dT%H-%M-%S-%f}.json"

@@ -307,6 +307,7 @@ def _still_missing(result: RestoreResult) -> Iterator[tuple[str, int]]:
         "restored, but lakeFS does not return the content": result.unreadable,
         "did not exist at the time of the backup, which has no copy": result.without_copy,
         "outside the prefix, not requested": result.not_requested,
+        "of these, in no metadata file, so that their path is unknown": result.without_path,
         "metadata files of commits that cannot be read, so not all was proved": result.unreadable_metadata,
     }
     yield from ((reason, objects) for reason, objects in reasons.items() if objects)

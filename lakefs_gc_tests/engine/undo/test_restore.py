@@ -159,6 +159,32 @@ def test_a_prefix_of_paths_or_of_addresses(swept: Swept) -> None:
         swept.repository.store.delete_many([keys[name] for name in back])
 
 
+def test_a_prefix_of_paths_that_only_a_deleted_branch_had(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    """Their commits are in no list. Objects that were never committed have no path, and are counted."""
+    a = repository.put("reports/a")
+    repository.commit(age_days=10)
+    repository.branch("work")
+    b, other = repository.put("reports/b", branch="work"), repository.put("other", branch="work")
+    repository.commit(branch="work", age_days=9)
+    repository.delete_branch("work")
+    stray = repository.put_stray("data/s/stray", b"never committed")
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*sorted([a, b, other, stray]))
+    place.back_up(spark, collector, mark)
+    collector.sweep(mark, live=[])
+    result = restore(
+        collector.context,
+        RestoreSource(find_backup(place.store, mark.mark_id), place.location, repository.location),
+        prefix="reports/",
+    )
+    result.raise_if_incomplete()
+    assert repository.objects() == {a, b}
+    assert (result.read_through_lakefs, result.shown_by_no_commit) == (1, 1)
+    assert (result.not_requested, result.without_path) == (2, 1)
+
+
 def test_a_prefix_that_no_object_has_restores_nothing_and_says_so(swept: Swept) -> None:
     result = swept.restore("/reports/")
     with pytest.raises(RestoreIncompleteError, match="none of the 4 objects") as caught:

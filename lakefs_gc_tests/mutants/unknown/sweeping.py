@@ -163,11 +163,20 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a restore has not ended if objects may be gone again",
         "engine/undo/restore.py",
-        "    _prove(result, done, where_shown,",
+        "    _prove(result, done, known.where(",
         "    record_restore_end(spark, store, backup.mark_id, begun.records, cores)\n"
-        "    _prove(result, done, where_shown,",
+        "    _prove(result, done, known.where(",
         "engine/records/test_restore_log.py",
         "under_way",
+    ),
+    Mutant(
+        12,
+        "a restore by path finds the paths of a deleted branch",
+        "engine/undo/requested.py",
+        "metadata_files(context.spark, store, commits) if prefix else None",
+        "None",
+        "engine/undo/test_restore.py",
+        "deleted_branch",
     ),
     Mutant(
         12,

@@ -78,7 +78,8 @@ def test_what_was_swept_comes_back_with_its_proof(
     assert (shown["restored_objects"], shown["missing_objects"], shown["prefix"]) == (1, 0, "data/garbage-0")
     assert location.marks_what_now(RUN).startswith("**Partly restored")
     assert [row.data for row in shown["still_missing"].records] == [
-        {"what": "outside the prefix, not requested", "objects": GARBAGE - 1}
+        {"what": "outside the prefix, not requested", "objects": GARBAGE - 1},
+        {"what": "of these, in no metadata file, so that their path is unknown", "objects": GARBAGE - 1},
     ]
 
     made = location.run("gc_restore", RUN)

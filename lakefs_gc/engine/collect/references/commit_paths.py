@@ -1,7 +1,8 @@
 """Find the commits and paths that show an object, from its physical address.
 
 The commits are the ones that the API can list, from each branch and tag over all parents. A commit that only a deleted
-branch reached is not listed. Its objects can be read through lakeFS only by its id.
+branch reached is not listed. Its objects can be read through lakeFS only by its id. Their paths are in its metadata
+files, as long as these exist.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.spark.compat import known_table, to_arrow
 from lakefs_gc.engine.spark.compute import Compute
-from lakefs_gc.engine.spark.local_rows import columns_of, least_of, local_rows, rows_without
+from lakefs_gc.engine.spark.local_rows import columns_of, least_of, local_rows, rows_without, union_of
 from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.named_files import read_named_file
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import entries_below
-from lakefs_gc.formats.ranges import read_metarange, read_range
-from lakefs_gc.formats.sstable.reader import TableData
+from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
+from lakefs_gc.formats.sstable.reader import TableData, read_properties
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
@@ -35,8 +36,12 @@ from lakefs_gc.storage.location import StoreLocation
 T = TypeVar("T")
 
 COMMIT_PATHS = "address string, path string, commit_id string"
-"""An address, and a path at which a commit shows it. If ``address`` is null, ``path`` is an unreadable file."""
+"""An address, and a path at which a commit shows it. If ``address`` is null, ``path`` is an unreadable file.
 
+``commit_id`` is null if the path is in a file that no listed commit names.
+"""
+
+_NO_ENTRIES = pa.record_batch([pa.array([], pa.string()), pa.array([], pa.binary())], names=["address", "key"])
 _READS_AT_ONCE = 8
 _TASKS_PER_CORE = 4
 _MAX_COMMITS = 5_000_000  # for the objects of further commits, the proof at the store is enough
@@ -61,6 +66,7 @@ def paths_in_commits(
     addresses: DataFrame,
     *,
     skipped: DataFrame | None = None,
+    others: DataFrame | None = None,
     most_ranges: int | None = None,
 ) -> DataFrame:
     """Return every path at which ``commits`` show one of ``addresses`` (column ``address``). Columns: ``COMMIT_PATHS``.
@@ -69,6 +75,9 @@ def paths_in_commits(
     The result has one row for each address and path, with one commit, and one row for each damaged or missing file:
     files of expired commits may be missing. Reads each metarange and each range once, but none of ``skipped`` (column
     ``range_id``), and of more than ``most_ranges`` a sample.
+
+    ``others`` (column ``range_id``) are metadata files of any kind. Those that no commit names are read as well: they
+    may be ranges of commits that only a deleted branch reached. Their rows have no commit.
     """
     cores = compute.cores
     frame = local_rows(compute.session, list(commits.items()), "metarange_id string, commit_id string")
@@ -78,6 +87,10 @@ def paths_in_commits(
     ranges = least_of(named, ("range_id", "unreadable"), "commit_id")
     if skipped is not None:
         ranges = rows_without(ranges, columns_of(skipped, "range_id"), "range_id")
+    if others is not None:
+        used = local_rows(compute.session, [(metarange,) for metarange in commits], "range_id string")
+        unnamed = rows_without(others, union_of([columns_of(ranges, "range_id"), used]), "range_id")
+        ranges = ranges.unionByName(unnamed.select("range_id"), allowMissingColumns=True)
     known_ranges = known_table(ranges)
     if most_ranges is not None and (known_ranges is None or known_ranges.num_rows > most_ranges):
         ranges = ranges.orderBy(F.xxhash64("range_id"), "range_id").limit(most_ranges)
@@ -114,21 +127,32 @@ def _read_ranges(
         entries = entries_below(read_range(data, key, keys=True), folders)
         return entries if few is None else entries.filter(pc.is_in(entries["address"], few))
 
+    def entries_of_any(data: TableData, key: str) -> pa.RecordBatch:
+        is_range = known_kind(read_properties(data, key), key) is TableKind.RANGE
+        return entries_of(data, key) if is_range else _NO_ENTRIES
+
     for batch in batches:
         commit_of = dict(zip(*(batch.column(c).to_pylist() for c in ("range_id", "commit_id")), strict=True))
         failed = [(row["unreadable"], row["commit_id"]) for row in batch.to_pylist() if row["unreadable"]]
         commit_of.pop(None, None)
-        for file_id, entries in _read_each(worker_store(store), commit_of, entries_of):
+        named = [file_id for file_id, commit_id in commit_of.items() if commit_id]
+        read_named = _read_each(worker_store(store), named, entries_of)
+        read_others = _read_each(worker_store(store), commit_of.keys() - named, entries_of_any)
+        for file_id, entries in chain(read_named, read_others):
             if entries is None:
                 failed.append((METADATA_FOLDER + file_id, commit_of[file_id]))
                 continue
             # The API cannot name a path that is not valid UTF-8.
             paths = pa.array([_text(path) for path in entries.column("key").to_pylist()], pa.string())
-            columns = [entries.column("address"), paths, pa.repeat(commit_of[file_id], entries.num_rows)]
+            columns = [
+                entries.column("address"),
+                paths,
+                pa.repeat(pa.scalar(commit_of[file_id], pa.string()), len(paths)),
+            ]
             yield pa.record_batch(columns, names=["address", "path", "commit_id"]).filter(pc.is_valid(paths))
         if failed:
             files, commits = zip(*failed, strict=True)
-            columns = [pa.nulls(len(files), pa.string()), pa.array(files), pa.array(commits)]
+            columns = [pa.nulls(len(files), pa.string()), pa.array(files), pa.array(commits, pa.string())]
             yield pa.record_batch(columns, names=["address", "path", "commit_id"])
 
 
