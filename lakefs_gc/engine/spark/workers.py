@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 
 from lakefs_gc import errors
+from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.endpoints import endpoints_for_workers, following, whose_clients
 from lakefs_gc.storage.location import StoreLocation
@@ -95,6 +96,17 @@ def proofs_of_tasks() -> Iterator[None]:
         yield
     finally:
         _proof_of_run = None
+
+
+def refuse_unproved(proof: Proof) -> None:
+    """Raise ``ConfigurationError`` unless ``proof`` was required of every task since ``require_of_tasks``."""
+    if _proof_of_clients() is not proof:
+        raise ConfigurationError(
+            f"Another run of this process began or ended during the second look at {proof.store.folder_url}, so not "
+            "every task of the look has compared its store with that of the sweep",
+            remedy="Sweep in a process that has no other run at the same time, as Dagster and the command line do. "
+            "Then sweep again: the sweep continues with the remaining objects",
+        )
 
 
 def _proof_of_clients() -> Proof | None:

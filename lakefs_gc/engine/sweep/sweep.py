@@ -29,7 +29,13 @@ from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import columns_of
 from lakefs_gc.engine.spark.witness import Witness, write_witness
-from lakefs_gc.engine.spark.workers import driver_errors, proofs_of_tasks, require_of_tasks, worker_store
+from lakefs_gc.engine.spark.workers import (
+    driver_errors,
+    proofs_of_tasks,
+    refuse_unproved,
+    require_of_tasks,
+    worker_store,
+)
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
@@ -358,9 +364,10 @@ class _Passes:
     def _delete(self, plan: Dataset, look: _BegunLook, deadline: Deadline) -> int:
         """Delete the objects of a plan (columns ``PLAN``) after its ``look``, and return how many remain.
 
-        Raises ``StaleLookError`` if all remain.
+        Raises ``StaleLookError`` if all remain, and as ``refuse_unproved``.
         """
         settings = self._settings
+        refuse_unproved(look.witness)
         task = DeleteTask(
             store=self._run.store,
             mark_file=self._mark.parts[0].key,  # marks of lakeFS's client have their summary in several places

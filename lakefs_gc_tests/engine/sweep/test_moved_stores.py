@@ -12,9 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine.run import continue_run
+from lakefs_gc.engine.spark.workers import proofs_of_tasks
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.endpoints import begin_clients
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector, marked
@@ -127,6 +129,31 @@ def test_no_delete_reaches_the_store_of_another_tenant_than_the_look(
     with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
         sweep_and_move(collector, moving, "tenant", small)
     assert not deletes_of_objects(moving.server)
+
+
+@pytest.mark.parametrize("of_the_other", ["begin", "end"])
+def test_nothing_is_deleted_after_a_look_beside_another_run_of_the_process(
+    spark: SparkSession, lake: Lake, of_the_other: str
+) -> None:
+    """The begin of one, and the end of another sweep, free the tasks of the look of their proof."""
+    repository = lake.repository()
+    collector, garbage = mark_garbage(spark, repository)
+    mark = collector.collect_and_mark()
+    look = collector.second_look(collector.begin(), mark)
+
+    def look_beside(objects: DataFrame) -> DataFrame:
+        if of_the_other == "begin":
+            begin_clients("another run")
+        else:
+            with proofs_of_tasks():
+                pass
+        return look(objects)
+
+    with pytest.raises(ConfigurationError, match="Another run of this process began or ended during the second look"):
+        collector.sweep(mark, look=look_beside)
+    assert garbage in repository.objects()
+    collector.sweep(mark)
+    assert garbage not in repository.objects()
 
 
 @_BOTH_KINDS

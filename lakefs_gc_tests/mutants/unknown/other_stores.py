@@ -193,6 +193,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "no sweep deletes by a look whose tasks another run freed of their proof",
+        "engine/sweep/sweep.py",
+        "        refuse_unproved(look.witness)\n",
+        "",
+        "engine/sweep/test_moved_stores.py",
+        "beside_another_run",
+    ),
+    Mutant(
+        12,
         "a sweep ends once the folder of its objects leads elsewhere",
         "engine/sweep/deletion.py",
         "            task.witness.refuse_other(namespace)  # a mount may lead elsewhere since the last chunk\n",
