@@ -7,8 +7,8 @@ import time
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.collect.references.commit_paths import paths_in_commits
 from lakefs_gc.engine.records.restore_log import begin_restore, notes
+from lakefs_gc.engine.undo.requested import paths_of_copies
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -30,9 +30,9 @@ def test_a_restore_keeps_its_backup_however_long_it_takes(
         found = prune(place, repository, DAYS + 1)
         assert found.removed == []
         why.extend(reason for _, reason in found.kept)
-        return paths_in_commits(*arguments)  # type: ignore[arg-type]
+        return paths_of_copies(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("lakefs_gc.engine.undo.restore.paths_in_commits", take_long)
+    monkeypatch.setattr("lakefs_gc.engine.undo.restore.paths_of_copies", take_long)
     source = RestoreSource(place.manifest_of(mark), place.location, repository.location)
     restore(collector.context, source).raise_if_incomplete()
     assert set(KEYS) <= repository.objects()
