@@ -159,7 +159,8 @@ class ListedBackup:
 def list_backups(store: ObjectStore, repository: str = "") -> Iterator[ListedBackup]:
     """Yield the backups of a repository, or of all repositories, those of the newest mark first in each.
 
-    What the store does not show, for example because of a symbolic link, is yielded as ``is_unreadable``.
+    What the store does not show, for example because of a symbolic link, is yielded as ``is_unreadable``. Folders that
+    have no file are skipped: they are what a file system, and some stores (SeaweedFS), keep of a removed backup.
     """
     for name in [repository] if repository else repositories_in(store)[0]:
         try:
@@ -173,13 +174,20 @@ def list_backups(store: ObjectStore, repository: str = "") -> Iterator[ListedBac
             except LakeFSGCError:
                 continue  # not a folder of a backup
             try:
-                yield _listed(store, paths)
+                listed = _listed(store, paths)
+                if listed.created_at or not _is_empty(store, paths.folder):
+                    yield listed
             except LakeFSGCError as error:
                 yield _unreadable(name, paths.mark_id, error)
 
 
 def _unreadable(repository: str, mark_id: str, error: LakeFSGCError) -> ListedBackup:
     return ListedBackup(repository, mark_id, None, 0, 0, "", "", f"not readable: {error.message}", is_unreadable=True)
+
+
+def _is_empty(store: ObjectStore, folder: str) -> bool:
+    """Return whether no object is below a folder."""
+    return not any(batch.num_rows for batch in store.list(folder))
 
 
 def repositories_in(store: ObjectStore) -> tuple[list[str], list[str]]:

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.records.backups.location import begin_backup, find_backup, open_backup_location, read_backup
+from lakefs_gc.engine.records.backups.location import (
+    begin_backup,
+    find_backup,
+    list_backups,
+    open_backup_location,
+    read_backup,
+)
 from lakefs_gc.engine.records.backups.manifest import BackupPaths, noted_start
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, ConfigurationError, LakeFSGCError, MarkError, ObjectNotFoundError
@@ -37,6 +43,15 @@ def test_a_backup_is_found_by_its_mark_alone(store: ObjectStore) -> None:
     with pytest.raises(BackupError, match="2 repositories have a complete backup of mark m1"):
         find_backup(store, "m1")
     assert find_backup(store, "m1", "other") == other
+
+
+def test_a_folder_that_a_removed_backup_left_is_not_listed(store: ObjectStore, tmp_path: Path) -> None:
+    """SeaweedFS lists a folder without files like one with files, and so does a file system."""
+    (tmp_path / "lake" / "m1" / "objects").mkdir(parents=True)
+    assert list(list_backups(store)) == []
+    store.put("lake/m2/objects/data/a", b"a copy")
+    (listed,) = list_backups(store)
+    assert (listed.mark_id, listed.problem) == ("m2", "not complete"), "its copies are there"
 
 
 def test_two_servers_do_not_begin_backups_of_one_id_at_the_same_moment(store: ObjectStore) -> None:
