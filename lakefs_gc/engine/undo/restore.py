@@ -92,8 +92,8 @@ class RestoreResult:
     - ``unreadable_metadata``: ranges and metaranges that could not be read. Objects that only they refer to count as
       shown by no commit, and are not restored by a prefix of paths
     - ``without_copy``: objects of the mark of which the backup has no copy, because they did not exist
-    - ``not_requested``: objects of the backup outside the prefix. Without a prefix, the manifest of the backup counts
-      them, and its contents do not list them
+    - ``not_requested``: objects of the backup outside the prefix, and those that are ``unlisted``
+    - ``unlisted``: objects that the manifest of the backup counts, and its contents do not list
     - ``without_path``: of these, the objects that no readable metadata file has: they were not committed, or the files
       of their commits are gone. Their paths may have had the prefix
     """
@@ -109,6 +109,7 @@ class RestoreResult:
     without_copy: int = 0
     not_requested: int = 0
     without_path: int = 0
+    unlisted: int = 0
     prefix: str = ""
     errors: list[dict[str, str | int]] = field(default_factory=list)
     record_url: str = ""
@@ -124,6 +125,10 @@ class RestoreResult:
         """Return how many of the requested objects do not exist with the content of the backup."""
         return sum(self.objects[name] for name in (CONFLICT, LOST, FAILED))
 
+    @property
+    def _backed_up(self) -> int:
+        return sum(self.objects.values()) + self.not_requested
+
     def raise_if_incomplete(self) -> None:
         """Raise ``RestoreIncompleteError`` unless every requested object is restored and proved.
 
@@ -137,11 +142,11 @@ class RestoreResult:
                 "store itself",
                 result=asdict(self),
             )
-        if self.not_requested and not self.prefix:
+        if self.unlisted:
             raise RestoreIncompleteError(
                 f"{sum(self.objects.values()):,} objects of mark {self.mark_id} are restored or have an error, but the "
-                f"manifest of its backup counts {sum(self.objects.values()) + self.not_requested:,} copies: its "
-                "contents are of another time",
+                f"contents of its backup are of another time: its manifest counts {self._backed_up:,} copies, and they "
+                f"list {self._backed_up - self.unlisted:,}",
                 remedy="The copies are in the folder objects/ of the backup, under their addresses: copy those that "
                 "are missing manually (docs/guides/backup-and-restore.md)",
                 result=asdict(self),
@@ -217,6 +222,8 @@ def restore(
     with driver_errors():
         record_restored(there, originals, begun.records)
     result = _counted(backup, done, prefix)
+    with driver_errors():
+        result.unlisted = backup.objects - copies.count()
     result.without_path = count_without_path(copies, known, prefix)
     _count_unreadable_metadata(result, located)
     _prove(result, done, known.where(F.col("commit_id").isNotNull()), context.open_store(store), server)

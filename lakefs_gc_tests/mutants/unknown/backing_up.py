@@ -25,9 +25,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a restore of everything restores what the manifest counts",
+        "the contents of a backup list what its manifest counts",
         "engine/undo/restore.py",
-        "self.not_requested and not self.prefix",
+        "self.unlisted",
         "engine/undo/test_backups_at_once.py",
         "other_contents",
     ),
