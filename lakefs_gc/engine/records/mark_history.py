@@ -105,7 +105,8 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
     begun = notes(store, mark.mark_id) if paths.restores in folders else {}
     decided = [at for key, at in times.items() if key in (*summaries.values(), *approvals.values())]
     if begun and all(max(begun.values()) >= at for at in decided):
-        total = read_restore_end(store, max(begun))
+        newest = max(begun, key=lambda key: (begun[key], key))  # names have the times of several machines
+        total = read_restore_end(store, newest)
         if total is None:
             return {**done, "state": "restored, number of objects unknown"}
         # A sweep of the whole mark counts what sweeps of parts deleted before.

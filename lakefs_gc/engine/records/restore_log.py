@@ -30,7 +30,7 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.newest import newest_in, put_newest, refuse_old_list
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.witness import Witness
-from lakefs_gc.engine.spark.workers import Batches, worker
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import ApprovalError, CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 from lakefs_gc.storage.base import ObjectStore, written_at
@@ -186,6 +186,8 @@ def record_restore_end(spark: SparkSession, store: StoreLocation, mark_id: str, 
     # The records of a restore sort before its note, and after the notes of earlier ones.
     before = (note for note, at in begun.items() if at < swept_at and note != own)
     back = ledger.read_ledger(spark, store, paths.restores, cores, after=max(before, default=""))
+    if len(begun) > 1:  # what an earlier restore brought back may be gone again, for example by a sweep of another mark
+        back = back.select("address", "size").mapInArrow(_only_existing(store), "address string, size long")
     if summaries:
         outcomes = ledger.read_ledger(spark, store, paths.ledger, cores)
         back = back.join(outcomes.where(F.col("outcome") == ledger.DELETED), "address", "left_semi")
@@ -193,6 +195,14 @@ def record_restore_end(spark: SparkSession, store: StoreLocation, mark_id: str, 
     total = RestoreEnd(counted["objects"], counted["size"])
     namespace.put(f"{records.removesuffix('-')}{_ENDED}", total.to_json())
     return total
+
+
+@worker
+def _only_existing(batches: Batches, store: StoreLocation) -> Batches:
+    for batch in batches:
+        addresses = batch.column("address").to_pylist()
+        found = worker_store(store).stat_many(addresses)
+        yield batch.filter(pa.array([address in found for address in addresses], pa.bool_()))
 
 
 def _last_delete(store: ObjectStore, mark_id: str, since: datetime) -> datetime:
@@ -234,7 +244,7 @@ def begin_restore(
     """Stop the sweeps of a mark, and wait until their deletes have ended."""
     folder, name = MarkPaths.of(mark_id).restores, f"{at:%Y%m%dT%H%M%S%f}"
     put_newest(store, folder, name + _NOTE, RestoreStart(at, prefix).to_json())
-    while under_way := _under_way(files := _ledger_files(store, mark_id)):
+    while under_way := _under_way(files := _ledger_files(store, mark_id, since=folder + name + _NOTE)):
         age_seconds = (store.now() - max(under_way.values())).total_seconds()
         if age_seconds > DEAD_AFTER_SECONDS:
             break
@@ -264,9 +274,16 @@ def _under_way(files: dict[str, datetime]) -> dict[str, datetime]:
     return {key: at for key, at in files.items() if ledger.is_intent(key) and ledger.outcome_of(key) not in files}
 
 
-def _ledger_files(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
-    """Return the files of the mark's ledger, with the time on the store's clock."""
-    return {key: at for batch in store.list(MarkPaths.of(mark_id).ledger) for key, at in written_at(batch).items()}
+def _ledger_files(store: ObjectStore, mark_id: str, since: str = "") -> dict[str, datetime]:
+    """Return the files of the mark's ledger, with the time on the store's clock.
+
+    Raise ``StorageError`` for a list of before the note ``since`` was written: it may lack deletes that are under way.
+    """
+    paths = MarkPaths.of(mark_id)
+    folder = paths.folder if since else paths.ledger
+    files = {key: at for batch in store.list(folder) for key, at in written_at(batch).items()}
+    refuse_old_list(store, [since] if since else [], files, _AGAIN)
+    return {key: at for key, at in files.items() if key.startswith(paths.ledger)}
 
 
 def record_restored(back: DataFrame, namespace: Witness, prefix: str) -> None:

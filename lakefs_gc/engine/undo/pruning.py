@@ -357,7 +357,7 @@ def _remove(store: ObjectStore, paths: BackupPaths, look: Callable[[], _Look | N
 def _withdraw(removal: Removal) -> None:
     """Delete the notes of a pruning that deletes nothing more, unless the store may still execute a delete of it."""
     if not removal.may_delete_late:
-        _delete(removal.store, removal.notes)
+        _delete(removal.store, removal.own_files())
 
 
 def _delete_copies(removal: Removal, window: DeleteWindow) -> bool:
@@ -383,7 +383,8 @@ def _delete_copies(removal: Removal, window: DeleteWindow) -> bool:
     if removal.may_delete_late:
         return True  # the notes stay, for the next pruning
     # Another pruning of this backup at the same time deletes its own notes, and the next one the note of the begin.
-    return _delete(store, removal.notes if held else [*removal.notes, paths.began], window)
+    own = removal.own_files()
+    return _delete(store, own if held else [*own, paths.began], window)
 
 
 def _delete(store: ObjectStore, keys: Sequence[str], window: DeleteWindow | None = None) -> bool:

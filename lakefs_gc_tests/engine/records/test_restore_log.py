@@ -164,6 +164,15 @@ def test_a_restore_waits_until_a_delete_without_an_end_is_dead(kept: Ledger) -> 
     assert ended_late(kept.store, kept.MARK_ID, dead)
 
 
+def test_a_restore_refuses_a_list_of_before_its_note(kept: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache answers, so a delete that is under way is not in it."""
+    before = list(kept.store.list(MarkPaths.of(kept.MARK_ID).folder))
+    kept.begin_delete()
+    monkeypatch.setattr(kept.store, "list", lambda *_, **__: iter(before))
+    with pytest.raises(StorageError, match="which was written before: it is of an earlier time"):
+        kept.begin()
+
+
 def test_a_delete_that_ended_with_an_answer_is_not_waited_for(kept: Ledger) -> None:
     kept.begin_delete().outcome(kept.rows("deleted"))
     assert kept.begin() == set()

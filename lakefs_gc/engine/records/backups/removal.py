@@ -15,7 +15,8 @@ claim keeps it. Otherwise the note was there when the other looked, and the othe
 A note holds for ``DEAD_AFTER_SECONDS`` after it was written, by the store's clock. Then all deletes that its pruning
 began have ended, and it begins no others without a new note (``DeleteWindow``). So a pruning that was killed hinders
 nobody for longer, and nobody has to delete its note: the next pruning does. Each note has a name of its own, also the
-next one of the same pruning: another pruning may be about to delete the former note, which holds no longer.
+next one of the same pruning: another pruning may be about to delete the former note, which holds no longer. A file
+names the newest one, because a list may be of an earlier time (``newest.py``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from itertools import chain
 from uuid import uuid4
 
 from lakefs_gc.engine.records.backups.manifest import BackupPaths
+from lakefs_gc.engine.records.newest import NEWEST, newest_in, put_newest
 from lakefs_gc.errors import BackupError
 from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS, DeleteWindow
@@ -44,9 +46,15 @@ class Removal:
         """Write a note, and return the time for deletes. Look whether the backup is expired after this."""
         # Opened before the note is written: the others count from the time at which the store received the note.
         self.windows.append(DeleteWindow())
-        self.notes.append(f"{self.paths.removals}{uuid4().hex}.json")
-        self.store.put(self.notes[-1], b"{}")
+        name = f"{uuid4().hex}.json"
+        self.notes.append(self.paths.removals + name)
+        put_newest(self.store, self.paths.removals, name, b"{}")
         return self.windows[-1]
+
+    def own_files(self) -> list[str]:
+        """Return the files to delete at the end: the notes, and the file that names the newest one if that is ours."""
+        newest = newest_in(self.store, self.paths.removals)
+        return [*self.notes, *([self.paths.removals + NEWEST] if newest & {*self.notes} else [])]
 
     @property
     def may_delete_late(self) -> bool:
@@ -76,11 +84,12 @@ def notes_of_removals(store: ObjectStore, paths: BackupPaths) -> frozenset[str]:
 
 
 def _notes(store: ObjectStore, paths: BackupPaths) -> tuple[list[str], list[str]]:
-    """Return the notes that hold no longer, and those that hold."""
-    _, listed = store.list_level(paths.removals)
-    if not listed.num_rows:
+    """Return the notes that hold no longer, and those that hold: also the newest one if the list is of before it."""
+    newest = store.stat_many(sorted(newest_in(store, paths.removals)))
+    times = written_at(store.list_level(paths.removals)[1]) | {key: at.last_modified for key, at in newest.items()}
+    times.pop(paths.removals + NEWEST, None)
+    if not times:
         return [], []
     oldest = store.now() - timedelta(seconds=DEAD_AFTER_SECONDS)
-    times = written_at(listed)
     dead = sorted(key for key, at in times.items() if at < oldest)
     return dead, sorted(times.keys() - set(dead))
