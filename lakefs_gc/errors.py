@@ -106,6 +106,12 @@ class StoreUnavailableError(StorageError):
     default_remedy = "Run again when the store answers"
 
 
+class OldListError(StorageError):
+    """A list of the store is of an earlier time: it lacks a file that was written before."""
+
+    default_remedy = "Find out what answers for the store, such as a proxy or a cache, then run again"
+
+
 class OtherRepositoryError(StorageError):
     """Another repository, which may reference objects of the collected one, could not be read."""
 

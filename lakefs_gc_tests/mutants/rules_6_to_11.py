@@ -79,7 +79,7 @@ MUTANTS = (
         6,
         "no delete begins after its second look has expired",
         "engine/sweep/deletion.py",
-        "must_stop()",
+        "stops",
         "engine/sweep/test_deletion.py",
     ),
     never(

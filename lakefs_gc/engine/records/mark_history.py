@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.check import failed_checks
-from lakefs_gc.engine.records.ledger import count_outcomes
+from lakefs_gc.engine.records.ledger import count_outcomes, is_intent
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import is_complete, mark_folders, read_mark
 from lakefs_gc.engine.records.sweep_summary import not_followed, read_sweep_summary
 from lakefs_gc.engine.scope import PARTS, Scope, is_swept
-from lakefs_gc.errors import CorruptFileError, MarkError
+from lakefs_gc.errors import CorruptFileError, MarkError, OldListError
 from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.units import EPOCH, human_bytes
@@ -50,7 +50,7 @@ def _read(store: ObjectStore, repository: str, namespace: str, mark_id: str) -> 
     try:
         mark = read_mark(store, repository, namespace, mark_id)
         facts = state_of(store, mark)
-    except (MarkError, CorruptFileError) as error:
+    except (MarkError, CorruptFileError, OldListError) as error:
         return {"mark_id": mark_id, "state": f"unreadable: {error.message}"} | dict.fromkeys(_UNKNOWN, "")
     return {
         "mark_id": mark_id,
@@ -112,6 +112,8 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
         # A sweep of the whole mark counts what sweeps of parts deleted before.
         counted = [swept[Scope.all]] if Scope.all in swept else swept.values()
         deleted = sum(outcomes["deleted"]["objects"] for outcomes in counted) if swept else mark.candidates
+        if swept and _begun_after(store, paths, max(swept_at.values())):
+            deleted = mark.candidates  # a sweep that was killed has deleted more than the summaries say
         is_whole = total.objects >= deleted
         state = "restored" if is_whole else f"partly restored ({total.objects} of {deleted})"
         return {
@@ -130,6 +132,12 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
     if swept:
         return {**done, "state": "incomplete" if failed else "swept"}
     return {**done, "state": _state_before_result(store, mark, is_approved=bool(approved))}
+
+
+def _begun_after(store: ObjectStore, paths: MarkPaths, ended_at: datetime) -> bool:
+    """Return whether a sweep has begun deletes after the last one that ended."""
+    files = (written_at(batch) for batch in store.list(paths.ledger))
+    return any(at > ended_at and is_intent(key) for times in files for key, at in times.items())
 
 
 def _state_before_result(store: ObjectStore, mark: Mark, *, is_approved: bool) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lakefs_gc.errors import ObjectNotFoundError, StorageError
+from lakefs_gc.errors import ObjectNotFoundError, OldListError
 from lakefs_gc.storage.base import ObjectStore
 
 NEWEST = "last"
@@ -29,10 +29,10 @@ def newest_in(store: ObjectStore, folder: str) -> frozenset[str]:
 
 
 def refuse_old_list(store: ObjectStore, newest: Collection[str], listed: Collection[str], again: str) -> None:
-    """Raise ``StorageError`` for a list without the ``newest`` record, of before it. ``again`` says what to repeat."""
+    """Raise ``OldListError`` for a list without the ``newest`` record, of before it. ``again`` says what to repeat."""
     for key in newest:
         if key not in listed:
-            raise StorageError(
+            raise OldListError(
                 f"A list of {store.location.folder_url}{key.rpartition('/')[0]}/ lacks {key.rpartition('/')[2]}, which "
                 "was written before: it is of an earlier time",
                 remedy="Find out what answers for the store, such as a proxy or a cache, and wait until it lists this "

@@ -11,7 +11,7 @@ from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, notes_before
 from lakefs_gc.engine.records.stored_marks import mark_folders, mark_with_manifest
 from lakefs_gc.engine.scope import Scope
-from lakefs_gc.errors import CorruptFileError, MarkError
+from lakefs_gc.errors import CorruptFileError, MarkError, OldListError
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,9 @@ def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApprov
     """Return the approvals of a namespace for which a sensor must start a sweep.
 
     Approvals by a policy, or by a command that sweeps itself, are not pending. Neither is an approval after which a
-    sweep or a restore of the mark began or ended, with any result. An approval that cannot be read approves nothing; a
-    warning is logged. Takes one listing of a folder, three HEADs for each mark, and eight more requests for each
-    pending approval, with one for each restore of its mark.
+    sweep or a restore of the mark began or ended, with any result. An approval that cannot be read approves nothing,
+    nor does one of a mark whose restores a list may hide; a warning is logged. Takes one listing of a folder, three
+    HEADs for each mark, and eight more requests for each pending approval, with one for each restore of its mark.
     """
     keys = {
         MarkPaths.of(mark_id).approval_of(only): (mark_id, only) for mark_id in mark_folders(store) for only in Scope
@@ -54,7 +54,7 @@ def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApprov
             if approval.approved_via in _FROM_A_PERSON and not _is_followed(store, approval, info):
                 mark = mark_with_manifest(store, mark_id)
                 pending.append(PendingApproval(mark.run_key if mark else f"{repository}/{mark_id}", approval, mark))
-        except (CorruptFileError, MarkError) as error:
+        except (CorruptFileError, MarkError, OldListError) as error:
             logger.warning("ignoring the approval of mark %s of %s: %s", mark_id, repository, error.message)
     return pending
 

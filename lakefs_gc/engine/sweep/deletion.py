@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -23,7 +23,7 @@ from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.witness import Witness, refuse_replica
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.sweep.store_clock import CLOCK_GRAIN, Deadline, StoreClock
-from lakefs_gc.errors import CorruptFileError, StorageError
+from lakefs_gc.errors import CorruptFileError, LakeFSGCError, StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
@@ -154,6 +154,17 @@ def _delete(
     with closing(map_unordered(delete, chunks, task.pacing.chunks_at_once, wait_for_all=True)) as deleted:
         for (_, chunk), is_done in deleted:
             yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
+
+
+@contextmanager
+def _retracted_on_error(writer: ledger.ChunkWriter) -> Iterator[None]:
+    """Retract the intent of a chunk if the block raises: nothing was sent of it, and a restore would wait for it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(LakeFSGCError):  # the first error says what to do
+            writer.retract()
+        raise
 
 
 def _refuse_blindness(store: ObjectStore, task: DeleteTask) -> None:
@@ -305,7 +316,9 @@ def _delete_chunk(
             _Record(target.key, target.seen.size_bytes, ledger.INTENT) for target in chunk.targets if target.seen
         ]
         writer.intent(_to_batch(intents))
-    if must_stop():
+    with _retracted_on_error(writer):
+        stops = must_stop()
+    if stops:
         writer.retract()
         return False
     if task.delete_versions:

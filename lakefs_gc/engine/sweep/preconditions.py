@@ -24,14 +24,14 @@ from lakefs_gc.engine.records.backups.manifest import Backup
 from lakefs_gc.engine.records.check import CHECKS, refuse_failed_checks
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
-from lakefs_gc.engine.records.stored_marks import Marked, age_of, refuse_unfit
+from lakefs_gc.engine.records.stored_marks import Marked, age_of, mark_folders, refuse_unfit
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.at_mark import Accepted, any_size_at_mark
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.sweep.second_look import SecondLook, second_look_at
 from lakefs_gc.engine.workspace.workspace import Clock
-from lakefs_gc.errors import ConfigurationError, MarkError, StorageError
+from lakefs_gc.errors import ApprovalError, ConfigurationError, MarkError, StorageError
 from lakefs_gc.storage.base import ObjectStore, VersionedTarget
 from lakefs_gc.storage.freed_space import hides_versions
 
@@ -167,4 +167,20 @@ def approve_if_needed(
     if via.startswith(POLICY):
         refuse_without_person(marked.mark, age.least, safety)
         refuse_part_approved(marked.store, marked.mark)
+        _refuse_restored_since(marked.store, marked.mark)
     approve(marked.store, marked.mark, digest, by=by, via=via, now=clock(), age=age.most, safety=safety, only=only)
+
+
+def _refuse_restored_since(store: ObjectStore, mark: Mark) -> None:
+    """Raise ``ApprovalError`` if any mark of the namespace was restored since this one was made.
+
+    It may have the same objects. Those that the restore did not have to bring back are not newer than this mark.
+    """
+    for mark_id in mark_folders(store):
+        if any(at >= mark.created_at for at in notes(store, mark_id).values()):
+            raise ApprovalError(
+                f"Mark {mark_id} was restored since mark {mark.mark_id} was made, which may have the same objects: so "
+                "only a person can approve it",
+                remedy="Review the mark with `lakefs-gc show`, then approve it with `lakefs-gc approve`, or make a new "
+                "one",
+            )

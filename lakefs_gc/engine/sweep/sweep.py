@@ -121,6 +121,8 @@ def sweep(
         result = read_result(mark, recorded, only)
     if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
         logger.warning("mark %s: kept %s objects of which the backup has no copy", mark.mark_id, f"{kept:,}")
+    # One may have begun since the last delete. The summary would be newer, and hide it from the history.
+    refuse_restored(context.open_store(run.store), mark.mark_id, known_restores)
     context.open_store(run.store).put(
         MarkPaths.of(mark.mark_id).sweep_summary_of(only), result.to_json(run.started_at, context.clock())
     )

@@ -32,7 +32,7 @@ from lakefs_gc.engine.records.restore_log import (
 from lakefs_gc.engine.records.restore_record import RestoreRecord
 from lakefs_gc.engine.run import RunContext, new_run_key
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
-from lakefs_gc.engine.spark.witness import Witness, write_witness
+from lakefs_gc.engine.spark.witness import Witness, refuse_other_workers, write_witness
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
 from lakefs_gc.engine.undo.last_look import refuse_deleted_meanwhile
@@ -207,6 +207,7 @@ def restore(
     if store.url.startswith(SCHEME):  # elsewhere, an upload that did not end may be of lakeFS
         remove_unfinished(namespace, "", namespace.now())
     originals = write_witness(namespace, MarkPaths.of(backup.mark_id).passes)
+    refuse_other_workers(spark, originals, namespace, cores)  # a replica has the witness, too
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = all_spellings(backup.namespace, store.url, source.server_folders)

@@ -71,7 +71,10 @@ class _Copy:
             if isinstance(cause, ClientError) and http_status(cause) == 412:
                 existing = content_facts(self.s3, self.key)
                 if existing is not None:
-                    return self.has_content_of_source(existing)
+                    is_same = self.has_content_of_source(existing)
+                    if is_same and "UploadId" in parameters:  # another one was first, and 412 leaves the upload open
+                        _abort(self, parameters["UploadId"])
+                    return is_same
             raise
         return True
 

@@ -18,9 +18,11 @@ from lakefs_gc.engine.records.approval import (
 )
 from lakefs_gc.engine.records.ledger import sequence_of
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.newest import NEWEST
 from lakefs_gc.engine.records.pending_approvals import pending_approvals
-from lakefs_gc.engine.records.restore_log import RestoreStart
+from lakefs_gc.engine.records.restore_log import RestoreStart, notes
 from lakefs_gc.engine.scope import Scope
+from lakefs_gc.errors import OldListError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -157,3 +159,14 @@ def test_an_approval_in_the_file_of_another_part_is_ignored(
     namespace.put(MarkPaths.of("m1").approval, approval.to_json(), NOW)
     assert namespace.pending() == []
     assert "this is an approval of expired objects" in caplog.text
+
+
+def test_one_mark_whose_restores_are_hidden_blocks_no_other(namespace: Namespace) -> None:
+    """A lifecycle rule has removed its newest note, or a list is of before it."""
+    for mark_id in ("m1", "m2"):
+        namespace.mark(mark_id)
+        namespace.approve(mark_id)
+    namespace.put(MarkPaths.of("m1").restores + NEWEST, b"20260701T120000.json", NOW - timedelta(days=1))
+    assert namespace.pending() == ["m2"]
+    with pytest.raises(OldListError):
+        notes(namespace.store, "m1")

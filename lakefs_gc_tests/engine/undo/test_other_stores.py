@@ -149,6 +149,30 @@ def test_a_restore_puts_nothing_there(spark: SparkSession, in_s3: LakeRepository
     assert set(keys) <= in_s3.objects()
 
 
+@pytest.mark.long(20)
+def test_nothing_is_restored_to_a_one_way_replica(
+    spark: SparkSession, in_s3: LakeRepository, copy: Copy, place: Backups
+) -> None:
+    """It has the witness of the process, too. What no commit shows is proved at the store of the workers alone."""
+    keys = strays(in_s3, KEYS[:2])
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    place.back_up(spark, collector, mark)
+    in_s3.store.delete_many([*keys])
+    copy.lead_workers_here()
+    copy.state_that_both_are_one()
+
+    def replicate(_: Request) -> Answer | None:
+        for key, value in copy.store.server.objects.items():
+            copy.server.objects.setdefault(key, value)
+        return None
+
+    copy.server.faults.insert(0, replicate)
+    with pytest.raises(StorageError, match="Spark's workers write to another store"):
+        restore(collector.context, RestoreSource(place.manifest_of(mark), place.location, in_s3.location))
+    assert not any(key.endswith(tuple(keys)) for key in copy.server.objects)
+
+
 def test_nothing_is_restored_to_a_disk_that_is_not_mounted_any_more(tmp_path: Path) -> None:
     namespace, location = mounted(tmp_path / "originals"), mounted(tmp_path / "copies")
     originals = write_witness(namespace, MarkPaths.of("m1").passes)

@@ -13,7 +13,7 @@ from lakefs_gc.engine.records.newest import NEWEST
 from lakefs_gc.engine.records.restore_log import notes, record_restored
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.undo.restore_source import RestoreSource
-from lakefs_gc.errors import RestoreIncompleteError
+from lakefs_gc.errors import OldListError, RestoreIncompleteError
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector
@@ -81,6 +81,26 @@ def test_a_sweep_with_an_old_list_of_the_restores(restored: Restored, monkeypatc
 
     with pytest.raises(RestoreIncompleteError, match="has deleted objects during this restore"):
         restored.run(monkeypatch, sweep)
+
+
+def test_a_sweep_that_cannot_look_for_restores_has_begun_no_delete(
+    restored: Restored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers get an old list, after it has looked itself. It sends no delete, so the restore is whole."""
+    real, folder = LocalStore.list, MarkPaths.of(restored.mark.mark_id).restores
+
+    def before_the_note(store: LocalStore, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
+        return iter(()) if prefix == folder else real(store, prefix, start_after=start_after)
+
+    def sweep() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalStore, "list", before_the_note)
+            patched.setattr("lakefs_gc.engine.sweep.sweep.refuse_restored", lambda *_: None)
+            with pytest.raises(OldListError):
+                restored.other.sweep(restored.mark, live=[], small=True)
+
+    restored.run(monkeypatch, sweep)
+    assert restored.left() == {*LEFT}
 
 
 def test_a_sweep_of_another_mark_of_its_objects(restored: Restored, monkeypatch: pytest.MonkeyPatch) -> None:

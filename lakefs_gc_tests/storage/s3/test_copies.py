@@ -6,6 +6,7 @@ import hashlib
 import os
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ConnectionClosedError
@@ -154,6 +155,25 @@ def test_a_copy_whose_answer_was_lost_is_still_ours(
     assert store.copy_to("backup/a", store, "data/s/a", if_absent=True) is made
     assert len(calls) == 2
     assert store.read("data/s/a") == (b"the copy" if written is None else written)
+
+
+def test_a_copy_in_parts_that_another_one_preceded_leaves_none(
+    s3_namespace: StoreLocation, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two restores of one object: the answer 412 leaves the upload of the second one open."""
+    store = S3Store(s3_namespace, copy_limits=IN_PARTS)
+    store.put("backup/big", bytes(11 * MIB))
+    client, other = store._s3().client, S3Store(s3_namespace)
+    complete = client.complete_multipart_upload
+
+    def after_another_restore(**parameters: Any) -> Any:
+        other.put("data/s/big", bytes(11 * MIB))
+        return complete(**parameters)
+
+    monkeypatch.setattr(client, "complete_multipart_upload", after_another_restore)
+    store.copy_to("backup/big", store, "data/s/big", if_absent=True)
+    uploads = s3_server.client().list_multipart_uploads(Bucket=store.bucket).get("Uploads", [])
+    assert store.root + "data/s/big" not in [upload["Key"] for upload in uploads]
 
 
 def test_local_copies_where_the_kernel_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

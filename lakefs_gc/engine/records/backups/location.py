@@ -277,7 +277,13 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
 
 
 def begin_backup(
-    store: ObjectStore, mark: Mark, server: dict[str, str], now: Callable[[], datetime], keep_days: float
+    store: ObjectStore,
+    mark: Mark,
+    server: dict[str, str],
+    now: Callable[[], datetime],
+    keep_days: float,
+    *,
+    tries: int = 3,
 ) -> tuple[BackupStart, Backup | None]:
     """Write the note that a backup of a mark has begun, by which it is not pruned now, and later if it does not end.
 
@@ -302,7 +308,14 @@ def begin_backup(
     note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC), mark.repository, server, days)
     if not store.put(paths.began, note.to_json(), if_absent=not found and not noted):
         # Another process has begun one since we looked. Its mark may have this id on another server.
-        return begin_backup(store, mark, server, now, keep_days)
+        if tries <= 1:
+            raise BackupError(
+                f"{store.location.folder_url}{paths.began} exists, says the store when it is written, and does not "
+                "exist when it is read",
+                remedy="Find out what answers for the store, such as a proxy that keeps a 404, and wait until it is "
+                f"right. Then run `{paths.command}` again",
+            )
+        return begin_backup(store, mark, server, now, keep_days, tries=tries - 1)
     refuse_removal(store, paths)
     return note, found if isinstance(found, Backup) else None
 

@@ -78,6 +78,20 @@ def test_two_servers_do_not_begin_backups_of_one_id_at_the_same_moment(store: Ob
     assert noted.server == {"endpoint_url": "prod"}
 
 
+def test_a_note_that_only_a_write_finds_ends_with_what_to_do(store: ObjectStore) -> None:
+    """Behind a proxy that keeps a 404."""
+    mark: Any = SimpleNamespace(repository="lake", mark_id="m1", namespace="s3://lake/", digest="sha256:0")
+    begin_backup(store, mark, {}, utc_now, 30)
+
+    class Blind(LocalStore):
+        def read(self, key: str) -> bytes:
+            raise ObjectNotFoundError(f"{key} does not exist")
+
+    with pytest.raises(BackupError, match="exists, says the store when it is written") as error:
+        begin_backup(Blind(store.location), mark, {}, utc_now, 30)
+    assert "a proxy that keeps a 404" in error.value.remedy
+
+
 def test_a_backup_that_was_moved_is_not_taken_for_another(store: ObjectStore) -> None:
     backup = write_complete_backup(store, "lake")
     for paths in (BackupPaths("other", "m1"), BackupPaths("lake", "m2")):
