@@ -94,7 +94,7 @@ class RestoreResult:
     - ``without_copy``: objects of the mark of which the backup has no copy, because they did not exist
     - ``not_requested``: objects of the backup outside the prefix, and those that are ``unlisted``
     - ``unlisted``: objects that the manifest of the backup counts, and its contents do not list
-    - ``without_path``: of these, the objects that no readable metadata file has: they were not committed, or the files
+    - ``without_path``: those not requested that no readable metadata file has: they were not committed, or the files
       of their commits are gone. Their paths may have had the prefix
     """
 
