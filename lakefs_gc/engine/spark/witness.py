@@ -85,7 +85,7 @@ def _refuse_unseen(keys: list[str], store: ObjectStore, who: str) -> None:
             f"{who} to another store than {store.location.folder_url} of this run, of which it may be a replica: "
             f"the run does not find {missing[0] if missing else 'any file of theirs'}",
             remedy="Give Spark's workers the same endpoint, credentials and mounts as the process of the run, and "
-            "change none of them during a run. Then start the same command again: nothing was deleted there",
+            "change none of them during a run. Then start the same command again: it continues",
         )
 
 

@@ -127,8 +127,10 @@ def test_a_backup_is_complete_only_if_the_process_of_the_run_sees_it(
     assert place.manifest_of(mark).objects == 2
 
 
-@pytest.mark.long(30)
-def test_a_restore_puts_nothing_there(spark: SparkSession, in_s3: LakeRepository, copy: Copy, place: Backups) -> None:
+def swept(
+    spark: SparkSession, in_s3: LakeRepository, copy: Copy, place: Backups
+) -> tuple[list[str], Collector, RestoreSource]:
+    """Objects that only a backup has, and workers that would restore them to another store."""
     keys = strays(in_s3, KEYS[:2])
     collector = Collector(spark, in_s3)
     mark = collector.mark_objects(*keys)
@@ -136,7 +138,12 @@ def test_a_restore_puts_nothing_there(spark: SparkSession, in_s3: LakeRepository
     in_s3.store.delete_many([*keys])
     copy.lead_workers_here()
     copy.state_that_both_are_one()
-    source = RestoreSource(place.manifest_of(mark), place.location, in_s3.location)
+    return [*keys], collector, RestoreSource(place.manifest_of(mark), place.location, in_s3.location)
+
+
+@pytest.mark.long(30)
+def test_a_restore_puts_nothing_there(spark: SparkSession, in_s3: LakeRepository, copy: Copy, place: Backups) -> None:
+    keys, collector, source = swept(spark, in_s3, copy, place)
     there = set(copy.server.objects)
     with pytest.raises(StorageError, match="finds another store at s3://bucket/lakes/"):
         restore(collector.context, source)
@@ -154,13 +161,7 @@ def test_nothing_is_restored_to_a_one_way_replica(
     spark: SparkSession, in_s3: LakeRepository, copy: Copy, place: Backups
 ) -> None:
     """It has the witness of the process, too. What no commit shows is proved at the store of the workers alone."""
-    keys = strays(in_s3, KEYS[:2])
-    collector = Collector(spark, in_s3)
-    mark = collector.mark_objects(*keys)
-    place.back_up(spark, collector, mark)
-    in_s3.store.delete_many([*keys])
-    copy.lead_workers_here()
-    copy.state_that_both_are_one()
+    keys, collector, source = swept(spark, in_s3, copy, place)
 
     def replicate(_: Request) -> Answer | None:
         for key, value in copy.store.server.objects.items():
@@ -169,7 +170,7 @@ def test_nothing_is_restored_to_a_one_way_replica(
 
     copy.server.faults.insert(0, replicate)
     with pytest.raises(StorageError, match="Spark's workers write to another store"):
-        restore(collector.context, RestoreSource(place.manifest_of(mark), place.location, in_s3.location))
+        restore(collector.context, source)
     assert not any(key.endswith(tuple(keys)) for key in copy.server.objects)
 
 
